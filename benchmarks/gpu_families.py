@@ -39,7 +39,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the families are
 from gpu_check import describe_machine
 from gpu_sides import NO_LIMIT, Plan, compute_plain_logprobs, get_unit, play_per_turn, play_with_engine
 
-from tests.support.families import FAMILIES, build_family, parts, qwen
+from tests.support.families import FAMILIES, build_family, grids, parts
 from viewbox.engines.hf import Settings
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.engine import HFGenerator
@@ -57,7 +57,7 @@ def widen(times: int) -> None:
     """Make the language models of all families wider: more heads, each of its size, as rotary sections need it."""
     for name in ("hidden_size", "intermediate_size", "num_attention_heads"):
         parts.TEXT[name] *= times
-    qwen.VISION["out_hidden_size"] = parts.TEXT["hidden_size"]
+    grids.VISION["out_hidden_size"] = parts.TEXT["hidden_size"]
 
 
 def build_policy(name: str, dtype: torch.dtype, device: torch.device, wider: int) -> tuple[Any, ChatTokens]:

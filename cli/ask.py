@@ -29,6 +29,7 @@ INTERRUPTED = 130
 MAX_CONTEXT = 20_000  # characters of --file
 MAX_TEXT = 600  # characters of a turn that are printed
 PROMPT = "you: "
+_shorten = partial(make_line, limit=MAX_TEXT)
 _SHOWN = re.compile(r"\s*@(\S+)")  # an image that is shown with what is said
 Output = Annotated[Literal["text", "json"], typer.Option("--format", help="What is printed.")]
 
@@ -209,12 +210,7 @@ def draw_picture(ref: "ImageRef") -> str:
     return f"\n\x1b]1337;File=inline=1;height=12:{b64encode(ref.to_png()).decode()}\x07"
 
 
-def _shorten(text: str) -> str:
-    return make_line(text, MAX_TEXT)
-
-
 def describe(answer: "Answer") -> dict[str, Any]:
-    """Return an answer as JSON values."""
     episode = answer.episode
     return {
         "answer": None if answer.question is not None else thaw(answer.value),

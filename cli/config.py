@@ -115,9 +115,8 @@ def _parse_size(text: str) -> int:
     try:
         return int(TypeAdapter(ByteSize).validate_python(text))
     except ValidationError as error:
-        raise ConfigError(
-            f"--device-memory {text}: not a size; allowed: a number with a unit, such as 24GiB", key="--device-memory"
-        ) from error
+        allowed = "a number with a unit, such as 24GiB"
+        raise ConfigError(f"--device-memory {text}: not a size; allowed: {allowed}", key="--device-memory") from error
 
 
 def format_table(forecast: "Forecast") -> str:

@@ -110,9 +110,8 @@ def read(name: str) -> Document:
     document = yaml_reader.read(find(name))
     if not isinstance(document.values, dict):
         content = "is empty" if document.values is None else f"holds a {type(document.values).__name__}"
-        raise ConfigError(
-            f"{document.name}: {content}; allowed: a mapping of the sections {', '.join(Config.model_fields)}"
-        )
+        allowed = f"a mapping of the sections {', '.join(Config.model_fields)}"
+        raise ConfigError(f"{document.name}: {content}; allowed: {allowed}")
     return document
 
 
@@ -175,9 +174,8 @@ def _check_exactly_one(label: str, section: BaseModel, names: Sequence[str], key
     named = [f"`{name}`" for name in names if getattr(section, name) is not None]
     if len(named) != 1:
         allowed = " and ".join(f"`{name}`" for name in names)
-        raise ConfigError(
-            f"{label}: given: {' and '.join(named) or 'neither'}; allowed: exactly one of {allowed}", key=key or label
-        )
+        problem = f"given: {' and '.join(named) or 'neither'}; allowed: exactly one of {allowed}"
+        raise ConfigError(f"{label}: {problem}", key=key or label)
 
 
 @contextmanager

@@ -229,9 +229,8 @@ def read(path: Path, *, inside: Path | None = None) -> Document:
         content = _read_pipe(str(path)) if is_pipe(path) else read_regular(path, limit=MAX_BYTES, inside=inside)
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"{path}: is not UTF-8 text (byte {error.start} is {error.object[error.start]:#04x})"
-        ) from None
+        problem = f"is not UTF-8 text (byte {error.start} is {error.object[error.start]:#04x})"
+        raise ConfigError(f"{path}: {problem}") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
     values, lines = parse(text, str(path))

@@ -49,23 +49,18 @@ class ExaminedAnswer(NamedTuple):
     has_unread: bool = False
 
 
+Seen = Sequence[View] | None  # the views that an episode has shown
+
+
 def check_answer(
-    env: AuthoredEnv,
-    value: Mapping[str, object],
-    task: Task,
-    views: Sequence[View] | None = None,
-    images: TaskImages | None = None,
+    env: AuthoredEnv, value: Mapping[str, object], task: Task, views: Seen = None, images: TaskImages | None = None
 ) -> tuple[dict[str, Any], str | None]:
     """Return the first two of `examine_answer`: the answer, and what is wrong with it (None: nothing)."""
     return examine_answer(env, value, task, views, images)[:2]
 
 
 def examine_answer(
-    env: AuthoredEnv,
-    value: Mapping[str, object],
-    task: Task,
-    views: Sequence[View] | None = None,
-    images: TaskImages | None = None,
+    env: AuthoredEnv, value: Mapping[str, object], task: Task, views: Seen = None, images: TaskImages | None = None
 ) -> ExaminedAnswer:
     """Return what is known of an answer.
     `views` are those that the episode has shown (`EpisodeState.views`); the default is the overview alone. `images`

@@ -374,9 +374,8 @@ class BaseMultiTurnEnv(AuthoredEnv):
         """Raise `ConfigError` for a server that would be cut off before its own time is over."""
         if waits is not None and self.tool_timeout is not None and waits >= self.tool_timeout:
             problem = f"a call is abandoned after tool_timeout = {self.tool_timeout:g} seconds"
-            raise ConfigError(
-                f"{self.name}: {key} = {waits:g}: {problem}; allowed: less, or a longer tool_timeout", key=key
-            )
+            allowed = "less, or a longer tool_timeout"
+            raise ConfigError(f"{self.name}: {key} = {waits:g}: {problem}; allowed: {allowed}", key=key)
 
     def _check_tools(self) -> None:
         for key, names, allowed in (("tools", self.tools, self.toolbox), ("max_calls", self.max_calls, self.tools)):
@@ -391,9 +390,8 @@ class BaseMultiTurnEnv(AuthoredEnv):
         for part, field in self.place.items():
             if part not in PARTS or field not in fields:
                 what = f"{self.name}: place: {part} = {field!r}"
-                raise ConfigError(
-                    f"{what}; allowed: image, plane or slice, each with a field of the answer", key="place"
-                )
+                allowed = "image, plane or slice, each with a field of the answer"
+                raise ConfigError(f"{what}; allowed: {allowed}", key="place")
 
     def __setattr__(self, name: str, value: Any) -> None:
         if self._sealed:

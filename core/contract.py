@@ -188,9 +188,8 @@ class AuthoredEnv(ViewSettings, LoopSettings):
         if name in task.prompt:
             return task.prompt[name]
         names = ", ".join(map(str, task.prompt)) or "nothing"
-        raise ConfigError(
-            f"{self.name}: task {task.id}: prompt.{name} is missing, {what}; given: {names}", key="prompt"
-        )
+        problem = f"task {task.id}: prompt.{name} is missing, {what}; given: {names}"
+        raise ConfigError(f"{self.name}: {problem}", key="prompt")
 
     def default_reward(self) -> object:
         """Return the reward used if a run names none."""

@@ -96,9 +96,8 @@ def find_slice(answer: Mapping[Any, Any], fields: Mapping[Part, str], images: Ta
         return source
     plane = volume.plane if plane is None else plane
     if plane not in volume.allowed_planes:
-        raise ToolError(
-            f"{fields['plane']}: {describe_unknown('plane', str(plane)[:40], volume.allowed_planes, show_json)}"
-        )
+        problem = describe_unknown("plane", str(plane)[:40], volume.allowed_planes, show_json)
+        raise ToolError(f"{fields['plane']}: {problem}")
     index = _check_number(fields.get("slice", "slice"), index, volume.count_slices(plane))
     if index is None:
         index = volume.index if plane == volume.plane else volume.count_slices(plane) // 2

@@ -138,15 +138,8 @@ async def _run_tool(
         return ToolResult(one.name, error="This task has no image.")
     shown = swap_view(state.view)
     try:
-        after, result = await concurrency.run_in_thread(
-            tools.call_stateful,
-            tool,
-            shown,
-            arguments,
-            coordinates=env.coordinates,
-            hidden=hidden,
-            timeout=env.tool_timeout,
-        )
+        call = partial(tools.call_stateful, tool, shown, arguments, coordinates=env.coordinates, hidden=hidden)
+        after, result = await concurrency.run_in_thread(call, timeout=env.tool_timeout)
     except concurrency.CallTimeout:
         raise build_timeout(one.name, env.tool_timeout) from None
     if shown is not state.view and (after.source is shown.source or after.source.is_same_stack(shown.source)):
@@ -192,9 +185,8 @@ def _check_budget(env: AuthoredEnv, state: EpisodeState, name: str) -> str | Non
     limit = env.toolbox.get_max_calls(name)
     if limit is None or state.calls[name] < limit:
         return None
-    left = [
-        tool for tool in state.tools if (most := env.toolbox.get_max_calls(tool)) is None or state.calls[tool] < most
-    ]
+    limits = {tool: env.toolbox.get_max_calls(tool) for tool in state.tools}
+    left = [tool for tool, most in limits.items() if most is None or state.calls[tool] < most]
     advice = f"You can still call: {', '.join(left)}." if left else "Give your final answer now."
     return f"{name} is used up ({tools.format_calls(limit)}). {advice}"
 

@@ -28,20 +28,16 @@ Written by `python docs/tools_page.py` from the code that runs the tools; do not
 
 ![Every tool on one CT slice](tools.png)
 
-An environment names the tools that it offers to the model (`tools: [zoom, crop, undo]`). The model calls a tool with a
-JSON object. If the call is wrong, the model reads what is wrong and what is allowed. Points `[x, y]` and boxes
-`[x1, y1, x2, y2]` refer to the *current view*, x to the right and y down, in the environment's `coordinates`: fractions
-(0 to 1), thousandths (0 to 1000) or pixels. A view has at most `max_pixels` pixels and is sampled from the original
-pixels at their native depth. Every result with a picture of the view says which box of the open image it shows
-(`shows`).
+An environment names the tools that it offers (`tools: [zoom, crop, undo]`), and limits their calls by
+`max_calls: {zoom: 3}` and `max_total_calls: 8`. If a call is wrong, the model reads what is wrong and what is allowed.
+Points `[x, y]` and boxes `[x1, y1, x2, y2]` refer to the *current view*, x to the right and y down, in the
+environment's `coordinates`: fractions (0 to 1), thousandths (0 to 1000) or pixels. A view has at most `max_pixels`
+pixels and is sampled from the original pixels at their native depth. Every result with a picture of the view says which
+box of the open image it shows (`shows`). [data.md](data.md#boxes-on-volumes) says how slices are numbered and which
+sides of the patient they show.
 
-Slices of a volume are numbered from 0: axial ones from the feet up, coronal ones from the front, sagittal ones from
-the patient's right. Axial and coronal slices are shown with the patient's right on the left, sagittal ones with the
-front on the left. Letters at the border name the sides, if the header knows them ([data.md](data.md#boxes-on-volumes)).
-
-An environment limits calls by `max_calls: {zoom: 3}` and `max_total_calls: 8`; `tools_of(task)` switches tools off for
-a task. Try tools from the shell with `viewbox tools try IMAGE zoom factor=2 crop box=0.1,0.1,0.5,0.5`, or from Python
-with `viewbox.tools.apply_tool("zoom", image, factor=2)`."""
+Try tools with `viewbox tools try IMAGE zoom factor=2 crop box=0.1,0.1,0.5,0.5`, or from Python with
+`viewbox.tools.apply_tool("zoom", image, factor=2)`."""
 
 PACKAGE = "viewbox.tools.builtin."
 ORDER = (
@@ -82,20 +78,17 @@ def format_markdown() -> str:
         parts += [f"## {family.capitalize()}", describe_family(family)]
         for tool in members:
             limit = "" if tool.max_calls is None else f" At most {format_calls(tool.max_calls)} in an episode."
-            parts += [f"### `{tool.name}`", tool.description + limit, _format_argument_table(tool)]
+            parts += [f"### `{tool.name}`", tool.description + limit]
+            if tool.parameters:
+                parts.append(_format_arguments(tool))
     return "\n\n".join(parts) + "\n"
 
 
-def _format_argument_table(tool: Tool) -> str:
-    if not tool.parameters:
-        return "No arguments."
-    rows = [("argument", "takes", "default", "meaning"), ("---",) * 4]
-    rows += [
-        (f"`{name}`", describe_values(spec), _format_default(tool, name), spec.get("description", ""))
+def _format_arguments(tool: Tool) -> str:
+    return "\n".join(
+        f"- `{name}` ({describe_values(spec)}; {_format_default(tool, name)}): {spec['description']}"
         for name, spec in tool.parameters.items()
-    ]
-    columns = 4 if any(row[3] for row in rows[2:]) else 3
-    return "\n".join(f"| {' | '.join(row[:columns])} |".replace("  ", " ") for row in rows)
+    )
 
 
 def describe_values(spec: Mapping[str, Any]) -> str:
@@ -122,7 +115,7 @@ def _format_default(tool: Tool, name: str) -> str:
     if name in tool.required:
         return "required"
     value = tool.defaults[name]
-    return "none" if value is None else f"`{json.dumps(value)}`"
+    return "optional" if value is None else f"default {json.dumps(value)}"
 
 
 # The arguments of a tool on the sheet, if its defaults do not show what it does.

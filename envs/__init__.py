@@ -53,7 +53,5 @@ def _check_class(loaded: Any, path: str) -> "type[BaseMultiTurnEnv]":
     if isinstance(loaded, type) and issubclass(loaded, BaseMultiTurnEnv):
         return loaded
     name = path.rpartition(":")[2]
-    raise ConfigError(
-        f"environment {path!r}: {name!r} is not an environment; allowed: a subclass of viewbox.BaseMultiTurnEnv",
-        key="name",
-    )
+    problem = f"{name!r} is not an environment; allowed: a subclass of viewbox.BaseMultiTurnEnv"
+    raise ConfigError(f"environment {path!r}: {problem}", key="name")

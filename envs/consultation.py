@@ -17,6 +17,7 @@ from ..utils.values import fold_text, to_text
 from .data import DataEnv, MappedRow, TaskField
 from .data.fields import MAX_TEXT, TEXT, build_object
 
+Find = Callable[[str, str], str]  # takes facts and a question, returns what answers it
 FACTS = {"ask_patient": "patient_info", "order_exam": "physical_exams"}
 MAX_SENTENCES = 3  # of one answer
 MAX_CHARS = 2000  # of a question that are read
@@ -52,9 +53,7 @@ class Consultation(DataEnv):
         "question": TaskField("prompt", "text", description="what is to be found out"),
         "patient_info": TaskField("reference", description="what the patient knows: text, a list or a mapping"),
         "physical_exams": TaskField("reference", required=False, description="results: text, a list or a mapping"),
-        "answers": TaskField(
-            "reference", "answers", description="a text, a list of accepted ones, or of {text, correct}"
-        ),
+        "answers": TaskField("reference", "answers", description="a text, a list of accepted, or of {text, correct}"),
     }
     metrics: ClassVar[Mapping[str, Metric]] = {
         "accuracy": Accuracy("answer"),
@@ -97,12 +96,7 @@ class Consultation(DataEnv):
 
 
 def reply_with_facts(
-    state: EpisodeState,
-    asked: str | None,
-    says: str,
-    unknown: str,
-    most: int,
-    find: Callable[[str, str], str] | None = None,
+    state: EpisodeState, asked: str | None, says: str, unknown: str, most: int, find: Find | None = None
 ) -> str | None:
     """Return what a simulated user says to a question: the facts of the task that it asks for, as `find` finds them
     (by default `find_facts`). None if nothing is asked, or `most` questions were answered."""

@@ -45,26 +45,13 @@ class Grounding(DataEnv):
             "question": TaskField("prompt", "text", required=asks, description="what is asked"),
             "label": TaskField("prompt", "text", required=False, description="the name of what is to be found"),
             "boxes": TaskField("reference", "boxes", description="one box or a list; empty: there is nothing"),
-            "image_number": TaskField(
-                "reference", "index", required=False, description="of several images, the one with the boxes, from 0"
-            ),
+            "image_number": TaskField("reference", "index", required=False, description="the image with boxes, from 0"),
             "plane": TaskField(
-                "reference",
-                "text",
-                required=False,
-                allowed=tuple(AXES),
-                description="of the slice with the boxes; default: that of the picture shown first",
+                "reference", "text", required=False, allowed=tuple(AXES), description="of the slice; default: first"
             ),
-            "slice": TaskField(
-                "reference",
-                "index",
-                required=False,
-                description="number of the slice with the boxes, from 0, or the first and last that count",
-            ),
+            "slice": TaskField("reference", "index", required=False, description="from 0, or the first and the last"),
             "labels": TaskField("reference", "list", required=False, description="one label for each box"),
-            "answer": TaskField(
-                "reference", "answers", required=False, description="an answer in words, or a list of accepted"
-            ),
+            "answer": TaskField("reference", "answers", required=False, description="in words, or a list of accepted"),
             "location": TaskField("reference", "text", required=False, description="where it is, in words"),
             "kind": TaskField("reference", "text", required=False, description="closed, open or choice: of `answer`"),
         }
@@ -75,8 +62,7 @@ class Grounding(DataEnv):
         texts = {name: TEXT for name in TEXTS if name in self.data.columns}
         kinds: Mapping[Part, Any] = {"image": INDEX, "plane": PLANE, "slice": INDEX}
         where = {name: kinds[part] for part, name in self.place.items()}
-        box = BOX_3D if self.is_3d else BOX
-        boxes = build_boxes(labeled=self.is_labeled, classes=self.classes, box=box)
+        boxes = build_boxes(labeled=self.is_labeled, classes=self.classes, box=BOX_3D if self.is_3d else BOX)
         return build_object({**texts, **where, "boxes": boxes})
 
     @property

@@ -179,9 +179,8 @@ def _build_parts(
         settings = {**shared, **section}
         weight, name, own = settings.pop("weight", 1), settings.pop("name", key), settings.pop("reward", reward)
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < float("inf"):
-            raise ConfigError(
-                f"mixture: {path}.weight = {weight!r:.80}; allowed: a number above 0", key=f"{path}.weight"
-            )
+            place = f"{path}.weight"
+            raise ConfigError(f"mixture: {place} = {weight!r:.80}; allowed: a number above 0", key=place)
         if name == Mixture.name:
             raise ConfigError(f"mixture: {path}: a mixture inside a mixture; allowed: list all of them", key=path)
         try:

@@ -72,9 +72,7 @@ class Report(CitingEnv):
         return {
             "question": TaskField("prompt", "text", required=False, description="a request; default: for a report"),
             **texts,
-            FIELD: TaskField(
-                "reference", "answers", required=False, description="a text, or a list of the right diagnoses"
-            ),
+            FIELD: TaskField("reference", "answers", required=False, description="a text or a list of the right ones"),
             "boxes": TaskField("reference", "boxes", required=False, description="one box or a list; may be empty"),
             "evidence": EVIDENCE,
         }

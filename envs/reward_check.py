@@ -38,6 +38,7 @@ CHANCE = 0.01  # with which boxes that lie anywhere would all fit a smaller unit
 NOT_OPENED = "cannot be opened"
 NO_ANSWER = "have no right answer that can be written"
 _COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*")
+Means = Mapping[str, float | None]  # by component; None if it applies to no task
 OF_TEXT = (ExactMatchReward, TokenF1Reward, LabelSetF1Reward, ShortAnswerReward)
 
 
@@ -49,7 +50,7 @@ class RightAnswers:
     tasks: int
     played: int
     total: float | None  # the mean reward; None if nothing could be scored
-    components: Mapping[str, float | None]  # the mean of each; None if it applies to no task
+    components: Means  # the mean of each; None if it applies to no task
     remarks: tuple[str, ...]  # what was left out, and why
     warnings: tuple[str, ...]  # what is probably wrong
     unopened: int = 0  # tasks that cannot be opened
@@ -80,8 +81,7 @@ class _Played(NamedTuple):
 
 def score_right_answers(env: BaseMultiTurnEnv, count: int = NUM_TASKS) -> list[RightAnswers]:
     """Score the right answers of `count` tasks, drawn from all; of a mixture, of each of its environments."""
-    parts = env.parts.values() if isinstance(env, Mixture) else [env]
-    return [_score_part(part, count) for part in parts]
+    return [_score_part(part, count) for part in (env.parts.values() if isinstance(env, Mixture) else [env])]
 
 
 def _score_part(env: BaseMultiTurnEnv, count: int) -> RightAnswers:
@@ -181,11 +181,7 @@ def _compute_means(scores: Iterable[Scores]) -> dict[str, float | None]:
 
 
 def _list_low(
-    env: BaseMultiTurnEnv,
-    reward: CombinedReward,
-    played: Sequence[_Played],
-    means: Mapping[str, float | None],
-    exact: Mapping[str, float | None],
+    env: BaseMultiTurnEnv, reward: CombinedReward, played: Sequence[_Played], means: Means, exact: Means
 ) -> Iterator[str]:
     """Yield a sentence for each component that pays the right answers badly, or fails."""
     for name, inner in _walk(reward, means):
@@ -208,7 +204,7 @@ def _list_low(
         yield "the reward applies to none of the right answers, so that no episode would have a score"
 
 
-def _walk(reward: CombinedReward, means: Mapping[str, float | None], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _walk(reward: CombinedReward, means: Means, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the components with a weight, at any depth, that are no combined rewards, by the names of their scores."""
     for name, component in reward.components.items():
         needed = [means.get(f"{prefix}{need}") for need in component.needs]

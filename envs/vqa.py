@@ -31,16 +31,10 @@ class VQA(CitingEnv):
     name: ClassVar[str] = "vqa"
     fields: ClassVar[Mapping[str, TaskField]] = {
         "question": TaskField("prompt", "text", description="the question"),
-        "answer": TaskField(
-            "reference", "answers", description="a text, a number, true or false, or a list of accepted ones"
-        ),
+        "answer": TaskField("reference", "answers", description="text, number, true or false, or a list of accepted"),
         "choices": TaskField("prompt", "list", required=False, description="texts to choose from"),
-        "kind": TaskField(
-            "reference", "text", required=False, description="closed, open or choice; default: by the answer"
-        ),
-        "category": TaskField(
-            "reference", "text", required=False, description="a name, such as the organ, to report accuracy by"
-        ),
+        "kind": TaskField("reference", "text", required=False, description="closed, open, choice; else by the answer"),
+        "category": TaskField("reference", "text", required=False, description="a name by which accuracy is reported"),
         "evidence": EVIDENCE,
     }
 

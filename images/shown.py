@@ -81,6 +81,4 @@ class ShownView(Record, frozen=True):
     def to_dict(self) -> dict[str, object]:
         """Return the fields that differ from those of a whole single image: most pictures need two or three."""
         default = ShownView()
-        return {
-            name: value for name, value in super().to_dict().items() if getattr(self, name) != getattr(default, name)
-        }
+        return {key: item for key, item in super().to_dict().items() if getattr(self, key) != getattr(default, key)}

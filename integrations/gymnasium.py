@@ -34,6 +34,7 @@ __all__ = ["AnyText", "ViewboxGymEnv", "register_environments"]
 
 MAX_TEXT = 2**20  # characters of an observation or of a reply
 Observation = dict[str, Any]
+Size = tuple[int, int]  # height and width
 Info = dict[str, Any]
 
 
@@ -81,12 +82,7 @@ class ViewboxGymEnv(gymnasium.Env[Observation, str]):
     metadata = {"render_modes": ["rgb_array"], "render_fps": 1}  # noqa: RUF012 (Gymnasium's own form)
 
     def __init__(
-        self,
-        environment: str,
-        *,
-        image_size: tuple[int, int] | None = None,
-        render_mode: str | None = None,
-        **settings: Any,
+        self, environment: str, *, image_size: Size | None = None, render_mode: str | None = None, **settings: Any
     ) -> None:
         if render_mode not in (None, "rgb_array"):
             raise ConfigError(f"render_mode: {render_mode!r}; allowed: rgb_array or None", key="render_mode")

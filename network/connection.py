@@ -44,6 +44,7 @@ ATTEMPT_TIMEOUT = 1800.0  # seconds of a whole attempt: a server that sends a by
 REQUEST_STATUS = frozenset({400, 413, 422})  # about one request; before the first reply all other refusals end the run
 
 T = TypeVar("T")
+Parse = Callable[[bytes], T]  # of the body of a reply
 
 
 @dataclass(eq=False)
@@ -119,12 +120,7 @@ class Connection:
         await self._client.aclose()
 
     async def post(
-        self,
-        encode: Callable[[int], bytes],
-        parse: Callable[[bytes], T],
-        *,
-        deadline: float | None,
-        info: dict[str, Any],
+        self, encode: Callable[[int], bytes], parse: Parse[T], *, deadline: float | None, info: dict[str, Any]
     ) -> T:
         """Send a request until its reply can be used. Raise `RequestError` if there is none for this request,
         `AddressError` if the address cannot be used at all.
@@ -167,7 +163,7 @@ class Connection:
                 f"{error} (so were the first {MAX_REFUSED} requests answered)", error.status
             )
 
-    async def request(self, method: str, url: str, parse: Callable[[bytes], T]) -> T:
+    async def request(self, method: str, url: str, parse: Parse[T]) -> T:
         """Return the same for another address of the same server, such as its list of models."""
         return await self._repeat(lambda attempt: self._send(method, url, None, parse), None, {})
 
@@ -206,7 +202,7 @@ class Connection:
                 raise self.request_error(f"the reply cannot be read: {reason}") from error
         raise AssertionError("unreachable")
 
-    async def _send(self, method: str, url: str, body: bytes | None, parse: Callable[[bytes], T]) -> T:
+    async def _send(self, method: str, url: str, body: bytes | None, parse: Parse[T]) -> T:
         """Return what a request returns; raise `_RetryableError`."""
         turn = nullcontext() if self.limiter is None else self.limiter.turn(self.retry_timeout)
         self.in_flight += 1

@@ -37,9 +37,8 @@ def check_may_leave(env: HasData, to: str | None, *, action: str, allowed: str, 
     decides."""
     if to is None or not getattr(env, "restricted", False) or is_this_machine(to):
         return
-    raise ConfigError(
-        f"{env.name}: its data is restricted to this machine, but {action} {to}; allowed: {allowed}", key=key
-    )
+    problem = f"its data is restricted to this machine, but {action} {to}; allowed: {allowed}"
+    raise ConfigError(f"{env.name}: {problem}", key=key)
 
 
 def is_this_machine(to: str) -> bool:

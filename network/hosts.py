@@ -93,9 +93,8 @@ def parse_url(url: str) -> Address:
         if address.query:
             raise UrlError("it has a query")
     except UrlError as error:
-        raise ConfigError(
-            f"endpoint: {show_url(url)} cannot be used; {ALLOWED_URL} ({error})", key="endpoint"
-        ) from None
+        problem = f"{show_url(url)} cannot be used; {ALLOWED_URL} ({error})"
+        raise ConfigError(f"endpoint: {problem}", key="endpoint") from None
     return address
 
 

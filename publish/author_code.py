@@ -125,9 +125,8 @@ def _find_source(given: str, settings: dict[str, Any], data: Sequence[str], temp
         return EnvironmentSource(env, f"{path.stem}:{name}", module=path)
     top = sys.modules[left.split(".")[0]]
     if top.__file__ is None:
-        raise ConfigError(
-            f"environment {given!r}: the folder of {top.__name__} has no __init__.py; allowed: a regular package"
-        )
+        problem = f"the folder of {top.__name__} has no __init__.py; allowed: a regular package"
+        raise ConfigError(f"environment {given!r}: {problem}")
     file = Path(top.__file__)
     if file.name != "__init__.py":
         return EnvironmentSource(env, given, module=file, wheel=read_wheel(file, temporary))

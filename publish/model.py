@@ -72,9 +72,8 @@ def publish_model(
     license = {"license": stated.lower()} if stated else dict(base.license)
     if not license:
         name = base.name or "random weights"
-        raise ConfigError(
-            f"{what}: the license of its base ({name}) is not known; allowed: --license SPDX", key="license"
-        )
+        allowed = "--license SPDX"
+        raise ConfigError(f"{what}: the license of its base ({name}) is not known; allowed: {allowed}", key="license")
     version = delivery.choose_version()
     name = (target.get("id") or run.resolve().name).rpartition("/")[2]
     summary = read_json(run / "summary.json", MAX_SUMMARY) if (run / "summary.json").is_file() else {}
@@ -97,15 +96,13 @@ def find_weights(what: Path) -> tuple[Path, Path]:
     if not any(weights.glob("*.safetensors")) or not any(
         (weights / name).is_file() for name in (ADAPTER, "config.json")
     ):
-        raise ConfigError(
-            f"{what}: holds no weights; allowed: a run with a folder `model`, or a folder that save_pretrained wrote"
-        )
+        allowed = "a run with a folder `model`, or a folder that save_pretrained wrote"
+        raise ConfigError(f"{what}: holds no weights; allowed: {allowed}")
     places = (weights, *list(weights.resolve().parents)[:2])
     run = next((place for place in places if (place / "config.yaml").is_file()), None)
     if run is None:
-        raise ConfigError(
-            f"{what}: neither it nor the two folders above have the config.yaml of a run, which the card needs"
-        )
+        problem = "neither it nor the two folders above have the config.yaml of a run, which the card needs"
+        raise ConfigError(f"{what}: {problem}")
     return weights, run
 
 

@@ -57,9 +57,8 @@ def write_openenv(environment: str, out: str | Path, settings: Mapping[str, obje
         if Path(path).exists():
             where = ".".join(keys)
             problem = "is on this machine, and the image would not hold it"
-            raise ConfigError(
-                f"settings.{where} = {path!r}: {problem}; allowed: what is shipped, or on a hub", key=where
-            )
+            allowed = "what is shipped, or on a hub"
+            raise ConfigError(f"settings.{where} = {path!r}: {problem}; allowed: {allowed}", key=where)
     check_portable(settings, "settings")
     if mask_settings(settings) != settings:
         raise ConfigError(

@@ -91,9 +91,8 @@ def publish(
         )
         parts = getattr(source.env, "parts", {})
         if any(task_data.is_local(part) for part in parts.values()):
-            raise ConfigError(
-                f"{source.env.name}: mixes data on this machine; allowed: publish each environment by itself"
-            )
+            allowed = "publish each environment by itself"
+            raise ConfigError(f"{source.env.name}: mixes data on this machine; allowed: {allowed}")
         license = license or _find_license(source, values)
         if license is None and hub.asks:
             problem = f"nothing states the license of {source.name}, and --to {target['to']} needs one"

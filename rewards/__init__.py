@@ -5,27 +5,22 @@ model wrote. `build` makes one from YAML, `CombinedReward` combines several, `ex
 score.
 """
 
-from .brier import BrierReward as BrierReward
-from .combined import CombinedReward as CombinedReward
-from .combined import to_combined as to_combined
-from .declare import AnyReward as AnyReward
-from .declare import Component as Component
-from .declare import EpisodeReward as EpisodeReward
-from .declare import Reward as Reward
-from .declare import RewardSpec as RewardSpec
-from .declare import build as build
-from .declare import register_reward as register_reward
-from .episode import FormatReward as FormatReward
-from .episode import ToolUseReward as ToolUseReward
-from .evidence import EvidenceReward as EvidenceReward
-from .exact_match import ExactMatchReward as ExactMatchReward
-from .explain import check_rewards as check_rewards
-from .explain import explain_reward as explain_reward
-from .explain import explain_score as explain_score
-from .fields import get_field as get_field
-from .iou import IoUReward as IoUReward
-from .iou import compute_iou as compute_iou
-from .lists import LabelSetF1Reward as LabelSetF1Reward
-from .lists import RankingReward as RankingReward
-from .seen import SeenReward as SeenReward
-from .token_f1 import TokenF1Reward as TokenF1Reward
+from .brier import BrierReward
+from .combined import CombinedReward, to_combined
+from .declare import AnyReward, Component, EpisodeReward, Reward, RewardSpec, build, register_reward
+from .episode import FormatReward, ToolUseReward
+from .evidence import EvidenceReward
+from .exact_match import ExactMatchReward
+from .explain import check_rewards, explain_reward, explain_score
+from .fields import get_field
+from .iou import IoUReward, compute_iou
+from .lists import LabelSetF1Reward, RankingReward
+from .seen import SeenReward
+from .token_f1 import TokenF1Reward
+
+__all__ = [
+    "AnyReward", "BrierReward", "CombinedReward", "Component", "EpisodeReward", "EvidenceReward",
+    "ExactMatchReward", "FormatReward", "IoUReward", "LabelSetF1Reward", "RankingReward", "Reward", "RewardSpec",
+    "SeenReward", "TokenF1Reward", "ToolUseReward", "build", "check_rewards", "compute_iou", "explain_reward",
+    "explain_score", "get_field", "register_reward", "to_combined",
+]  # fmt: skip

@@ -251,8 +251,7 @@ def _to_component(name: str, value: Any) -> Component:
     path = f"components.{name}"
     if not isinstance(value, tuple) or len(value) != 2:
         raise ConfigError(f"{path} = {value!r:.80}; allowed: (reward, weight) or a Component", key=path)
-    component: Component = create_validated(Component, {"reward": value[0], "weight": value[1]}, path, strict=True)
-    return component
+    return create_validated(Component, {"reward": value[0], "weight": value[1]}, path, strict=True)
 
 
 def _check_weights(components: Mapping[str, Component]) -> None:
@@ -315,7 +314,6 @@ class IfGold:
         return None if get_field(reference, self.field) is None else self.reward(answer, reference)
 
     def explain(self, answer: Answer, reference: Reference) -> str:
-        """Return why the answer got its score, in a sentence."""
         if get_field(reference, self.field) is None:
             return f"the task has no {self.field}"
         explain = getattr(self.reward, "explain", None)

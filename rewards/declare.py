@@ -15,7 +15,7 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, NoReturn, Protocol, TypeVar, cast, dataclass_transform, runtime_checkable
+from typing import Annotated, Any, Protocol, TypeVar, cast, dataclass_transform, runtime_checkable
 
 import pydantic
 from pydantic import BeforeValidator, ConfigDict, Field, SkipValidation, ValidationError
@@ -29,6 +29,7 @@ from ..utils.importing import load_object
 from .fields import Answer, Reference
 
 C = TypeVar("C", bound=type)
+V = TypeVar("V")
 
 Name = Annotated[str, Field(min_length=1)]
 AnswerField = Annotated[str, Field(min_length=1, description="the answer's field; a path such as findings.0.name")]
@@ -107,9 +108,8 @@ def validated_dataclass(cls: C) -> C:
     if not (owner is object or dataclasses.is_dataclass(owner) or getattr(owner, "_is_protocol", False)):
         problem = f"{cls.__name__}: has its own __init__, which its settings would replace"
         raise ConfigError(f'{problem}; allowed: annotated fields (`field: str = "label"`), and __post_init__')
-    validated: Any = pydantic.dataclasses.dataclass(
-        frozen=True, config=ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False)
-    )(cls)
+    config = ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False)
+    validated: Any = pydantic.dataclasses.dataclass(frozen=True, config=config)(cls)
     signature = inspect.signature(validated)
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -159,10 +159,10 @@ def get_reward_class(type: str) -> Any:
     return REWARD_TYPES[type]
 
 
-def create_validated(cls: type, settings: Mapping[str, object], path: str, *, strict: bool = False) -> Any:
+def create_validated(cls: type[V], settings: Mapping[str, object], path: str, *, strict: bool = False) -> V:
     """Return an instance of a `validated_dataclass`; `path` is where the settings stand, for the `ConfigError`.
     Unless `strict`, numbers may be text, as some YAML readers give them ("1e-3")."""
-    instance: Any = object.__new__(cls)
+    instance = object.__new__(cls)
     _set_fields(instance, cls, settings, path, strict)
     return instance
 
@@ -172,17 +172,13 @@ def _set_fields(instance: Any, cls: Any, settings: Mapping[str, Any], path: str,
     try:
         cls.__pydantic_validator__.validate_python(values, strict=strict, self_instance=instance)
     except ValidationError as error:
-        _raise_config_error(error, cls, settings, path)
-
-
-def _raise_config_error(error: ValidationError, cls: Any, settings: Mapping[str, Any], path: str) -> NoReturn:
-    cause = error.errors()[0].get("ctx", {}).get("error")
-    if isinstance(cause, ConfigError):  # raised in `__post_init__`; a message with a key begins with it
-        joint, key = (".", f"{path}.{cause.key}") if cause.key else (": ", path)
-        raise ConfigError(f"{path}{joint}{cause}", key=key) from error
-    problems = describe_errors(error, cls, settings)
-    located = [Problem(f"{path}.{problem.key}", problem.text) for problem in problems]
-    raise ConfigError("\n".join(map(str, located)), key=located[0].key) from error
+        cause = error.errors()[0].get("ctx", {}).get("error")
+        if isinstance(cause, ConfigError):  # raised in `__post_init__`; a message with a key begins with it
+            joint, key = (".", f"{path}.{cause.key}") if cause.key else (": ", path)
+            raise ConfigError(f"{path}{joint}{cause}", key=key) from error
+        problems = describe_errors(error, cls, settings)
+        located = [Problem(f"{path}.{problem.key}", problem.text) for problem in problems]
+        raise ConfigError("\n".join(map(str, located)), key=located[0].key) from error
 
 
 ALLOWED = (
@@ -212,24 +208,22 @@ class ImportedReward:
 class AnswerFunction:
     """A plain function of (answer, reference) as a `Reward`."""
 
-    function: Callable[..., Any]
+    function: Callable[..., float | None]
     name: str
 
     def __call__(self, answer: Answer, reference: Reference) -> float | None:
-        score: float | None = self.function(answer, reference)
-        return score
+        return self.function(answer, reference)
 
 
 @dataclasses.dataclass(frozen=True)
 class EpisodeFunction:
     """A function of a whole episode as an `EpisodeReward`."""
 
-    function: Callable[..., Any]
+    function: Callable[..., float | None]
     name: str
 
     def of_episode(self, episode: Episode) -> float | None:
-        score: float | None = self.function(episode)
-        return score
+        return self.function(episode)
 
 
 def load_reward(path: str, name: str | None = None) -> AnyReward:
@@ -252,9 +246,8 @@ def _to_reward(loaded: Any, path: str, name: str | None, default: str) -> AnyRew
         try:
             loaded = loaded()
         except Exception as error:
-            raise ConfigError(
-                f"reward {path!r}: the class cannot be made without arguments: {type(error).__name__}: {error}"
-            ) from error
+            problem = f"the class cannot be made without arguments: {type(error).__name__}: {error}"
+            raise ConfigError(f"reward {path!r}: {problem}") from error
     method = getattr(loaded, "of_episode", None)
     if method is None and not callable(loaded):
         raise ConfigError(f"reward {path!r}: is a {type(loaded).__name__}; allowed: {ALLOWED}")
@@ -336,10 +329,8 @@ Check = Callable[[str, Mapping[str, Any], str], None]  # of (type, settings, pat
 
 
 def build(spec: object, path: str = "reward", *, check: Check | None = None) -> AnyReward:
-    """Build the reward that a mapping from YAML describes; a reward object is returned as it is.
-
-    Raises:
-        ConfigError: a key that is unknown, missing or out of range. It names the key, the value and what is allowed.
+    """Build the reward that a mapping from YAML describes; a reward object is returned as it is. Raise `ConfigError`
+    for a key that is unknown, missing or out of range; it names the key, the value and what is allowed.
 
     >>> build({"type": "exact_match", "field": "answer"})
     ExactMatchReward(field='answer', reference_field=None, aliases={}, tolerance=None, name='exact_match')
@@ -355,14 +346,13 @@ iou, judge, label_set_f1, python, ranking, seen, token_f1, tool_use
                 raise ConfigError(text, key=f"{path}.{key}")
     elif isinstance(spec, Reward | EpisodeReward):
         return spec
-    reward: AnyReward = _build_reward(spec, path, check)
-    return reward
+    return _build_reward(spec, path, check)
 
 
 RewardSpec = Annotated[Any, BeforeValidator(build)]  # a field of a pydantic model: YAML becomes the reward
 
 
-def _build_reward(spec: Any, path: str, check: Check | None) -> Any:
+def _build_reward(spec: Any, path: str, check: Check | None) -> AnyReward:
     if not isinstance(spec, Mapping):
         raise ConfigError(f"{path} = {spec!r:.80}; allowed: a mapping with `type`", key=path)
     if "type" not in spec:
@@ -382,20 +372,18 @@ def _build_reward(spec: Any, path: str, check: Check | None) -> Any:
     _check_keys(settings, cls, path)
     if spec["type"] == "combined" and isinstance(settings.get("components"), Mapping):
         parts = settings["components"].items()
-        settings["components"] = {
-            name: _build_component(entry, f"{path}.components.{name}", check) for name, entry in parts
-        }
+        inside = f"{path}.components"
+        settings["components"] = {name: _build_component(entry, f"{inside}.{name}", check) for name, entry in parts}
     if spec["type"] == "brier" and "of" in settings:
         settings["of"] = build(settings["of"], f"{path}.of", check=check)
-    reward = create_validated(cls, settings, path)
+    reward: Any = create_validated(cls, settings, path)
     return load_reward(reward.function, reward.name) if isinstance(reward, ImportedReward) else reward
 
 
 def _build_component(spec: Any, path: str, check: Check | None) -> Component:
     reward = _build_reward(spec, path, check)
     keys = {key: spec[key] for key in COMPONENT_KEYS if spec.get(key) is not None}
-    component: Component = create_validated(Component, {"reward": reward, **keys}, path)
-    return component
+    return create_validated(Component, {"reward": reward, **keys}, path)
 
 
 def _check_keys(settings: Mapping[str, Any], cls: Any, path: str) -> None:

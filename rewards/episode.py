@@ -14,9 +14,7 @@ from ..utils.values import to_finite_float
 from .declare import Name, Names, RewardName, UnitInterval, register_reward
 
 NumCalls = Annotated[int, Field(ge=0)]
-PENALTIES: Mapping[str, float] = MappingProxyType(
-    {"salvaged": 0.5, "repaired": 0.5, "ignored": 0.5, "forced_final": 0.25}
-)
+PENALTIES = MappingProxyType({"salvaged": 0.5, "repaired": 0.5, "ignored": 0.5, "forced_final": 0.25})
 
 
 @register_reward("format")
@@ -55,7 +53,6 @@ class FormatReward:
         return "; ".join(f"{name}: -{cost:g}" for name, cost in penalties.items()) or "the answer has the right format"
 
     def _list_penalties(self, episode: Episode) -> dict[str, float]:
-        """Return the penalties of this episode by name."""
         flags = getattr(episode, "flags", None) or ()
         costs = {name: cost for name, cost in self.penalties.items() if name in flags and cost}
         info = getattr(episode, "info", None)

@@ -58,11 +58,9 @@ class EvidenceReward:
             searches = [result.arguments or {} for result in _list_results(episode) if "pmids" in result.facts]
             is_sought = any(str(about or "").casefold() in str(item.get("query", "")).casefold() for item in searches)
             return float(not cited and (not searches if about == "" else is_sought))
-        hits = cited & gold & _list_ids(episode, "pmids")
-        return 2 * len(hits) / (len(cited) + len(gold))
+        return 2 * len(cited & gold & _list_ids(episode, "pmids")) / (len(cited) + len(gold))
 
     def explain_episode(self, episode: Episode) -> str:
-        """Return why the episode got its score, in a sentence."""
         verdicts = list(check_citations(episode, episode.task.reference, self.about, self.field).values())
         known = get_field(episode.task.reference, self.field)
         counts = {"cited": len(verdicts), "of which tools returned": len(verdicts) - verdicts.count("not returned")}
@@ -75,10 +73,8 @@ def check_citations(
     episode: Episode, said: Mapping[str, Any], about: Sequence[str] = ("answer",), field: str = "evidence"
 ) -> dict[str, Verdict]:
     """Return each cited id of an episode's answer with what was found of it.
-
     `said` holds the answer that an article must bear on, in its fields `about`: a reference, or the answer itself where
-    there is none.
-    """
+    there is none."""
     returned, retracted = _list_ids(episode, "pmids"), _list_ids(episode, "retracted")
     shown = _read_items(episode)
     texts = [to_text(value) for name in about for value in to_items(get_field(said, name)) or ()]

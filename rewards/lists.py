@@ -111,9 +111,7 @@ def _find_contradicted(labels: set[str]) -> set[str]:
     forms: dict[tuple[frozenset[str], bool], set[str]] = {}
     for label in labels:
         forms.setdefault(_read_finding(label), set()).add(label)
-    return {
-        label for (words, denied), same in forms.items() if words and (words, not denied) in forms for label in same
-    }
+    return {name for (words, denied), same in forms.items() if words and (words, not denied) in forms for name in same}
 
 
 @lru_cache(maxsize=4096)
@@ -178,8 +176,7 @@ class RankingReward:
         earned = _compute_gains(ranked, gains)
         if self.metric == "mrr":
             return next((1 / place for place, gain in enumerate(earned, 1) if gain), 0.0)
-        places = min(len(gains), self.k or _MAX_PLACES)
-        best = _compute_dcg(sorted(gains.values(), reverse=True)[:places])
+        best = _compute_dcg(sorted(gains.values(), reverse=True)[: min(len(gains), self.k or _MAX_PLACES)])
         return min(1.0, _compute_dcg(earned) / best)
 
     def explain(self, answer: Answer, reference: Reference) -> str:
@@ -189,9 +186,8 @@ class RankingReward:
             return f"{self.field}: the {'answer' if ranked is None else 'reference'} does not hold a list of names"
         places = [(place, ranked[place - 1]) for place, gain in enumerate(_compute_gains(ranked, gains), 1) if gain]
         listed = ", ".join(f"{quote_value(name)} at {place}" for place, name in places[:10])
-        return f"{self.field}: {len(places)} of {len(gains)} relevant names in {len(ranked)} places" + (
-            f" ({listed})" if listed else ""
-        )
+        shown = f" ({listed})" if listed else ""
+        return f"{self.field}: {len(places)} of {len(gains)} relevant names in {len(ranked)} places{shown}"
 
     def _read_ranking(self, answer: Answer, reference: Reference) -> tuple[list[str] | None, dict[str, float] | None]:
         """Return the names in the answer's order, and the gain of each relevant name as a share of the greatest
@@ -207,8 +203,7 @@ class RankingReward:
                 return names, None
             listed_gains = {read_gold_label(self._get_name(item)): 1.0 for item in listed}
         relevant = {name: gain for name, gain in listed_gains.items() if gain > 0}
-        greatest = max(relevant.values(), default=1.0)
-        return names, {name: gain / greatest for name, gain in relevant.items()}
+        return names, {name: gain / max(relevant.values(), default=1.0) for name, gain in relevant.items()}
 
     def _get_name(self, item: Any) -> Any:
         return get_field(item, self.item_key) if isinstance(item, Mapping) and self.item_key is not None else item

@@ -23,19 +23,9 @@ from ..images.ref import ImageRef
 from ..images.shown import ShownView
 from ..records import Episode, Scores, Turn
 from ..utils.values import reaches, to_finite_float
+from . import regions
 from .marks import Mark, Views, find_marks, find_problem, get_place_fields, place_on
-from .regions import (
-    WHOLE,
-    Region,
-    Solid,
-    find_regions,
-    measure_iou,
-    measure_overlap,
-    measure_size,
-    measure_union,
-    to_region,
-    to_solid,
-)
+from .regions import Region, Solid
 
 Verdict = Literal["seen", "blind", "search", "recognition", "forgotten", "decision"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
@@ -74,7 +64,7 @@ class Look(NamedTuple):
         """Return what is shown, as deep as a target: one slice through a lesion shows it. None on a slice that does
         not reach half into it, as an answer counts slices."""
         low, high = self.thin, self.thin + 3
-        share = measure_overlap(self.solid, target, low)
+        share = regions.measure_overlap(self.solid, target, low)
         if share < 1:
             slab = (self.solid[high] - self.solid[low]) / (target[high] - target[low])
             if not reaches(share, HALF * min(1.0, slab)):
@@ -155,7 +145,12 @@ class Looks:
     @property
     def examined(self) -> float:
         """The share of the images with targets that was shown as closely as these need."""
-        return average([self._examine(image) for image in {target.region.image for target in self.targets}])
+        shares = []
+        for image in {target.region.image for target in self.targets}:
+            mine = zip(*(item.sights for item in self.targets if item.region.image == image), strict=True)
+            close = [sights[0].look.solid for sights in mine if all(sight.is_close for sight in sights)]
+            shares.append(regions.measure_union(list(dict.fromkeys(close)), regions.WHOLE))
+        return average(shares)
 
     def list_values(self) -> dict[str, float | None]:
         """Return what was measured, by name; None if it does not apply."""
@@ -186,7 +181,6 @@ class Looks:
         return dict(zip(FIGURES, (*self.list_values().values(), *_SHARES[self.verdict]), strict=True))
 
     def explain(self) -> str:
-        """Return the finding in a sentence."""
         if not self.targets:
             return self.why
         parts = []
@@ -198,12 +192,6 @@ class Looks:
         others = int((values["number"] or 0) - (values["at"] or 0))
         elsewhere = f"; {others} looks elsewhere" if others else ""
         return f"{self.verdict or 'no score'}: {'; '.join(parts)}{elsewhere}"
-
-    def _examine(self, image: int) -> float:
-        """Return the share of an image that was shown as closely as its targets need."""
-        mine = [item.sights for item in self.targets if item.region.image == image]
-        close = [sights[0].look.solid for sights in zip(*mine, strict=True) if all(item.is_close for item in sights)]
-        return measure_union(list(dict.fromkeys(close)), WHOLE)
 
 
 VALUES = ("covered", "scale", "first", "number", "at", "share", "revisits", "examined")
@@ -232,17 +220,17 @@ def read_looks(episode: Episode, scale: float | None = None, scores: Scores | No
     at = to_finite_float(values.get("scale") if scale is None else scale), to_finite_float(values.get("contrast"))
     looks, views, kept_from = list_looks(episode)
     right = is_right(episode, scores or episode.scores, settings.get("right"))
-    regions = find_regions(episode, views)[:MAX_LOOKS]
-    met = _find_met(regions, episode, views) if len(regions) > 1 else ()
+    golds = regions.find_regions(episode, views)[:MAX_LOOKS]
+    met = _find_met(golds, episode, views) if len(golds) > 1 else ()
     targets = []
     try:
-        for number, region in enumerate(regions):
+        for number, region in enumerate(golds):
             image_looks = [look for look in looks if look.image == region.image][:MAX_LOOKS]
             if image_looks:
                 targets.append(Target(region, [see(look, region, *at) for look in image_looks], number in met))
     except (ViewboxError, OSError) as error:
         return Looks(tuple(looks), (), right, kept_from, f"how clear it was is not known: {error}")
-    return Looks(tuple(looks), tuple(targets), right, kept_from, NO_TARGET if not regions else NO_SIZE)
+    return Looks(tuple(looks), tuple(targets), right, kept_from, NO_TARGET if not golds else NO_SIZE)
 
 
 NO_TARGET = "the reference names no place"
@@ -288,7 +276,7 @@ def list_looks(episode: Episode) -> tuple[list[Look], Views, int]:
                 place = view.image, view.plane, view.slice, view.time
                 first = opening.get(place) if reply else opening.setdefault(place, (scale, view.window))
                 closer = bool(reply) and (first is None or scale > CLOSER * first[0] or view.window != first[1])
-                solid, thin = to_solid(view.corners, view.plane, (view.slice, view.slice), view.slices)
+                solid, thin = regions.to_solid(view.corners, view.plane, (view.slice, view.slice), view.slices)
                 (x, y), z = view.size, math.inf
                 pixels = (x, y, z) if thin == 2 else (x, z, y) if thin == 1 else (z, x, y)
                 looks.append(Look(view.image, solid, thin, scale, pixels, reply, number, closer, view, ref))
@@ -306,13 +294,13 @@ def _iter_pictures(turn: Turn) -> Iterator[tuple[ImageRef | None, Sequence[Shown
         yield result.image, result.views
 
 
-def _find_met(regions: Sequence[Region], episode: Episode, views: Views) -> set[int]:
+def _find_met(golds: Sequence[Region], episode: Episode, views: Views) -> set[int]:
     """Return the numbers of the regions that a box of the answer is about, one each: the best pairs first."""
     marks = find_marks(episode.answer, "answer", get_place_fields(episode.info), views)[:MAX_LOOKS]
-    boxes = [to_region(mark, views) for mark in marks]
+    boxes = [regions.to_region(mark, views) for mark in marks]
     pairs = [
-        (measure_iou(region.bounds, box.bounds), number, place)
-        for number, region in enumerate(regions)
+        (regions.measure_iou(region.bounds, box.bounds), number, place)
+        for number, region in enumerate(golds)
         for place, box in enumerate(boxes)
         if region.image == box.image
     ]
@@ -330,7 +318,7 @@ def see(look: Look, region: Region, least: float | None = None, contrast: float 
     the picture cannot be opened."""
     solid = look.extrude(region.bounds) if region.plane in (None, look.thin) else None
     share, size = 0.0 if solid is None else region.measure([solid]), region.size
-    is_on = solid is not None and reaches(share * size, HALF * min(size, measure_size(solid)))
+    is_on = solid is not None and reaches(share * size, HALF * min(size, regions.measure_size(solid)))
     if region.is_whole:
         return Sight(look, solid, share, is_on, share > 0, share > 0)
     if least is None:
@@ -376,7 +364,6 @@ def explain_verdicts(figures: Mapping[str, float]) -> list[str]:
     wrong = {name: share for name, share in shares.items() if name not in RIGHT and share}
     total = sum(wrong.values())
     parts = ", ".join(f"{share / total:.0%} {name}" for name, share in wrong.items())
-    said = (
-        f"{total:.0%} are wrong{f' ({parts})' if wrong else ''}; {shares.get('blind', 0):.0%} are right without looking"
-    )
+    by = f" ({parts})" if parts else ""
+    said = f"{total:.0%} are wrong{by}; {shares.get('blind', 0):.0%} are right without looking"
     return [said] if shares else []

@@ -1,7 +1,7 @@
 """Boxes, lines and points of an episode in the frame of the original: of the reference, the answer and the tools."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from math import isfinite
@@ -108,7 +108,9 @@ def find_arguments(
     boxes: list[tuple[str, tuple[Point, ...]]] = []
     points: list[Point] = []
     for name, value in islice(arguments.items(), MAX_MARKS):
-        if not isinstance(value, list | tuple) or len(value) not in (2, 4) or not _are_fractions(value):
+        if not isinstance(value, list | tuple) or len(value) not in (2, 4):
+            continue
+        if any((number := to_finite_float(end)) is None or not -CLOSE <= number <= 1 + CLOSE for end in value):
             continue
         named = "box" if len(value) == 4 else "point" if _POINT.search(str(name).lower()) else None
         kind = named if kinds is None else kinds.get(name)
@@ -128,10 +130,6 @@ def find_named_picture(arguments: Mapping[str, object]) -> tuple[str, int] | Non
             kind, number = match[1].lower(), int(match[2])
             return (kind, number) if kind == "view" else (kind, number - 1)
     return None
-
-
-def _are_fractions(values: Iterable[Any]) -> bool:
-    return all((number := to_finite_float(value)) is not None and -CLOSE <= number <= 1 + CLOSE for value in values)
 
 
 class Views:
@@ -196,8 +194,7 @@ def _read_slices(value: Any) -> tuple[int, int] | None:
 
 def get_place(view: ShownView) -> Place:
     """Return the picture that a view shows a part of."""
-    slices = None if view.slice is None else (view.slice, view.slice)
-    return Place(view.image or 0, view.plane, slices)
+    return Place(view.image or 0, view.plane, None if view.slice is None else (view.slice, view.slice))
 
 
 def find_problem(view: ShownView) -> str | None:

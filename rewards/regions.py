@@ -55,8 +55,7 @@ def find_regions(episode: Episode, views: Views) -> list[Region]:
     the fields say that name one."""
     evidence, declared = episode.task.metadata.get("evidence"), "place" in episode.info
     fields = get_place_fields(episode.info)
-    sources = ((evidence, PLACE_FIELDS, True), (episode.task.reference, fields, declared))
-    for value, names, may_name in sources:
+    for value, names, may_name in ((evidence, PLACE_FIELDS, True), (episode.task.reference, fields, declared)):
         if not value:
             continue
         regions = [to_region(mark, views) for mark in find_marks(value, "gold", names, views)]

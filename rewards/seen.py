@@ -49,7 +49,6 @@ class SeenReward:
         return self._score(episode)[0]
 
     def explain_episode(self, episode: Episode) -> str:
-        """Return why the episode got its score, in a sentence."""
         return self._score(episode)[1]
 
     def of_turns(self, episode: Episode) -> list[float]:

@@ -33,8 +33,6 @@ _NO_WORDS: frozenset[str] = frozenset()
 
 
 class _Gold(NamedTuple):
-    """A prepared gold text."""
-
     counts: Counter[str]
     words: frozenset[str]
     both_ways: frozenset[str]  # affirmed and denied
@@ -157,9 +155,7 @@ def _compute_f1(words: list[str], both_ways: frozenset[str], gold: _Gold, text: 
     if not common:
         return 0.0, 0.0
     shared: float = len(common)
-    unequal = (
-        both_ways ^ gold.both_ways if both_ways or gold.both_ways else _NO_WORDS
-    )  # both affirmed and denied on one side only
+    unequal = both_ways ^ gold.both_ways if both_ways or gold.both_ways else _NO_WORDS  # of one side only
     if unequal or len(distinct) < len(counted):  # or a word is repeated
         counts = Counter(counted)
         each = {word: min(counts[word], gold.counts[word]) for word in common}
@@ -226,7 +222,7 @@ MAX_NUMBER = 64  # characters of a number
 
 @declare.validated_dataclass
 class ShortAnswerReward:
-    """`ExactMatchReward` if the reference's `kind_field` is closed or choice, or the gold is a number; else the better
+    """`ExactMatchReward` if the reference's `kind` is closed or choice, or the gold is a number; else the better
     of it and token F1, which is at most the share of the answer's words that are right: a list of options earns no more
     than one of them.
 
@@ -243,10 +239,7 @@ class ShortAnswerReward:
 
     field: AnswerField = "answer"
     reference_field: ReferenceField = None
-    kind_field: Annotated[declare.Name, Field(description="the reference's field with closed, choice or open")] = "kind"
-    tolerance: Annotated[
-        declare.NonNegative, Field(description="share of a gold number by which an answer may differ")
-    ] = 0.0
+    tolerance: Annotated[declare.NonNegative, Field(description="share of a gold number by which it may differ")] = 0.0
     exact: Annotated[bool, Field(description="every kind is compared exactly")] = False
     name: RewardName = "short_answer"
 
@@ -269,13 +262,12 @@ class ShortAnswerReward:
         return max((min(both) for both in self._words.compare(answer, reference)), default=0.0)
 
     def explain(self, answer: Answer, reference: Reference) -> str:
-        """Return why the answer got its score, in a sentence."""
         golds = get_accepted_values(get_field(reference, self.reference_field or self.field))
         return (self._exact if self._is_exact(reference, golds) else self._words).explain(answer, reference)
 
     def _is_exact(self, reference: Reference, golds: list[Any]) -> bool:
         numbers = [gold for gold in map(normalize, golds) if gold.number is not None and gold.unit in ("", "%", "‰")]
-        return self.exact or bool(numbers) or get_field(reference, self.kind_field) in ("closed", "choice")
+        return self.exact or bool(numbers) or get_field(reference, "kind") in ("closed", "choice")
 
     def _is_near(self, value: Any, golds: list[Any]) -> bool:
         if not self.tolerance or (isinstance(value, str) and len(value) > MAX_NUMBER):

@@ -107,9 +107,8 @@ def build_job(
     endpoint = requests.url if endpoint is None else endpoint
     if endpoint is None:
         if check_tokens:
-            raise ConfigError(
-                "--check-tokens: compares the prompts of a chat server; give its --endpoint", key="endpoint"
-            )
+            problem = "compares the prompts of a chat server; give its --endpoint"
+            raise ConfigError(f"--check-tokens: {problem}", key="endpoint")
         opened = open_token_model(read.model, read.rollout)
     else:
         requests = requests.for_model(str(read.model.name))

@@ -157,9 +157,8 @@ def count_uses(run: Path, tools: Sequence[str]) -> dict[str, dict[str, float | N
     episodes = [[one for turn in each.turns for one in turn.tool_results] for each in load(run) if not each.is_fault]
     results, most = [one for called in episodes for one in called], max(1, len(episodes))
     calls = Counter(one.tool_name for one in results)
-    successes, faults = (
-        Counter(one.tool_name for one in results if getattr(one, kind)) for kind in ("success", "is_fault")
-    )
+    successes = Counter(result.tool_name for result in results if result.success)
+    faults = Counter(result.tool_name for result in results if result.is_fault)
     users = Counter(name for called in episodes for name in {one.tool_name for one in called})
     return {
         name: {

@@ -86,12 +86,11 @@ def list_scripts(env: viewbox.BaseMultiTurnEnv, task: viewbox.Task) -> list[list
     env = env.for_task(task)
     right = env.write_answer(task)
     schemas = [one["function"] for one in env.tool_schemas]
-    looks = [
-        write_call(
-            one["name"], {name: fill_in(dict(part)) for name, part in dict(one["parameters"])["properties"].items()}
-        )
-        for one in schemas
-    ] or [write_call("zoom", {"factor": 2, "center": [0.5, 0.5]})]
+    looks = []
+    for one in schemas:
+        parameters = dict(one["parameters"])["properties"]
+        looks.append(write_call(one["name"], {name: fill_in(dict(part)) for name, part in parameters.items()}))
+    looks = looks or [write_call("zoom", {"factor": 2, "center": [0.5, 0.5]})]
     bare = [write_call(one["name"], {}) for one in schemas] or [write_call("zoom", {})]
     scripts = [
         [right],
@@ -111,8 +110,7 @@ def list_scripts(env: viewbox.BaseMultiTurnEnv, task: viewbox.Task) -> list[list
         [right[: len(right) // 2], right],
         [f"{looks[0]}\n{right}", right],
     ]
-    for number in range(4):
-        scripts.append([*[looks[(number * 3 + step) % len(looks)] for step in range(3)], right])
+    scripts += [[*[looks[(number * 3 + step) % len(looks)] for step in range(3)], right] for number in range(4)]
     return [[*replies, *[right] * 30] for replies in scripts]
 
 
@@ -218,18 +216,13 @@ def train(folder: Path, steps: int, name: str) -> list[dict]:
 
 
 def list_differences(old: object, new: object, path: str = "$") -> list[str]:
+    if isinstance(old, list) and isinstance(new, list):
+        old, new = dict(enumerate(old)), dict(enumerate(new))
     if isinstance(old, dict) and isinstance(new, dict):
         found = [f"{path}.{key}: only in one" for key in sorted(old.keys() ^ new.keys())]
-        return found + [
-            line for key in old.keys() & new.keys() for line in list_differences(old[key], new[key], f"{path}.{key}")
-        ]
-    if isinstance(old, list) and isinstance(new, list):
-        found = [] if len(old) == len(new) else [f"{path}: {len(old)} and {len(new)} items"]
-        return found + [
-            line
-            for n, (a, b) in enumerate(zip(old, new, strict=False))
-            for line in list_differences(a, b, f"{path}[{n}]")
-        ]
+        for key in old.keys() & new.keys():
+            found += list_differences(old[key], new[key], f"{path}.{key}")
+        return found
     numbers = isinstance(old, int | float) and isinstance(new, int | float)
     if numbers and math.isclose(old, new, rel_tol=TOLERANCE, abs_tol=TOLERANCE):
         return []

@@ -5,15 +5,16 @@ import doctest
 import functools
 import importlib
 import re
-import subprocess
 import sys
 import tomllib
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import grimp
 import pytest
 
 import viewbox
+from tests.support.clean_python import run_python
 from viewbox.publish.contents import get_distribution, list_library_files
 
 # their examples load torch or verifiers
@@ -56,10 +57,6 @@ def imports(path):
     return found
 
 
-def in_a_fresh_process(code, cwd=ROOT):
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=cwd).stdout
-
-
 def test_the_package_list_names_every_folder_that_holds_modules_each_with_an_init():
     found = {
         "viewbox" + "".join(f".{part}" for part in path.parent.relative_to(ROOT).parts)
@@ -74,39 +71,41 @@ def test_the_package_list_names_every_folder_that_holds_modules_each_with_an_ini
 
 def test_importing_viewbox_loads_nothing_heavy(tmp_path):
     code = "import sys, viewbox; print(sorted({name.split('.')[0] for name in sys.modules}))"
-    loaded = set(ast.literal_eval(in_a_fresh_process(code, tmp_path)))
+    loaded = set(ast.literal_eval(run_python("-c", code, cwd=tmp_path)))
     assert "viewbox" in loaded
     assert not loaded & (HEAVY | {"sklearn", "scipy"})
 
 
-def list_loaded(modules):
-    """The top-level modules that a new process has loaded after it imported these and played an episode."""
+def list_loaded(*groups):
+    """The top-level modules that a new process has loaded after it imported each of these, and played an episode."""
     # In the root, a bare `envs` could be found: it would be a second copy of every class.
     code = f"""
 import importlib, sys
-for name in {modules!r}:
-    importlib.import_module(name)
-from viewbox.envs.digits import Digits
-env = Digits()
-env.play(env.tasks[0], lambda messages: '{{"label": "one"}}')
-print(sorted({{name.split('.')[0] for name in sys.modules}}))
+for names in {groups!r}:
+    for name in names:
+        importlib.import_module(name)
+    from viewbox.envs.digits import Digits
+    env = Digits()
+    env.play(env.tasks[0], lambda messages: '{{"label": "one"}}')
+    print(sorted({{name.split('.')[0] for name in sys.modules}}))
 """
-    return set(ast.literal_eval(in_a_fresh_process(code)))
+    return [set(ast.literal_eval(line)) for line in run_python("-c", code, cwd=ROOT).splitlines()]
 
 
 def test_environments_and_rewards_load_nothing_heavy_and_no_bare_module():
-    loaded = list_loaded(LIGHT)
+    (loaded,) = list_loaded(LIGHT)
     assert not loaded & (HEAVY | {"sklearn", "verifiers"})
     assert not loaded & ROOMS
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("framework", ["gymnasium", "inspect_ai", "verifiers"])
-def test_the_adapter_of_a_framework_loads_nothing_heavy_and_no_bare_module(framework):
-    loaded = list_loaded([name for name in MODULES if name.startswith(f"viewbox.integrations.{framework}")])
-    assert framework in loaded
-    assert not loaded & (HEAVY | {"sklearn"})
-    assert not loaded & ROOMS
+def test_the_adapter_of_a_framework_loads_nothing_heavy_and_no_bare_module():
+    frameworks = ("gymnasium", "inspect_ai", "verifiers")
+    groups = [[name for name in MODULES if name.startswith(f"viewbox.integrations.{word}")] for word in frameworks]
+    for framework, loaded in zip(frameworks, list_loaded(*groups), strict=True):
+        assert framework in loaded
+        assert not loaded & (HEAVY | {"sklearn"}), framework
+        assert not loaded & ROOMS, framework
 
 
 def test_no_module_imports_another_by_its_full_or_bare_name_and_no_room_without_torch_a_training_library():
@@ -146,7 +145,7 @@ def test_no_two_modules_import_each_other():
     # Imports under TYPE_CHECKING count: two modules that need each other's types are one module.
     graph = grimp.build_graph("viewbox", cache_dir=None)
     edges = {name: graph.find_modules_directly_imported_by(name) & MODULES.keys() - {"viewbox"} for name in MODULES}
-    assert find_circles(edges) == []
+    TopologicalSorter(edges).prepare()  # its error names a circle
 
 
 def test_every_public_name_is_there_and_what_travels_in_a_zip_file_opens_its_data_by_importlib_resources():
@@ -154,30 +153,6 @@ def test_every_public_name_is_there_and_what_travels_in_a_zip_file_opens_its_dat
         assert getattr(viewbox, name) is getattr(importlib.import_module(module), name)
     found = {path.as_posix() for path in list_library_files() if b"__file__" in (ROOT / path).read_bytes()}
     assert found == NAME_THEIR_PLACE
-
-
-def find_circles(edges):
-    """The strongly connected components of more than one module (Tarjan, 1972)."""
-    number, low, stack, circles = {}, {}, [], []
-
-    def visit(name):
-        number[name] = low[name] = len(number)
-        stack.append(name)
-        for other in edges[name]:
-            if other not in number:
-                visit(other)
-            if other in stack:
-                low[name] = min(low[name], low[other])
-        if low[name] == number[name]:
-            circle = stack[stack.index(name) :]
-            del stack[stack.index(name) :]
-            if len(circle) > 1:
-                circles.append(circle)
-
-    for name in edges:
-        if name not in number:
-            visit(name)
-    return circles
 
 
 def find_room(name):

@@ -40,6 +40,7 @@ ImageName = Annotated[str, 'name of the image, such as "image_2"']
 # An argument that the environment fills in and the model never sees: `images: Hidden[Sequence[Source]]`.
 Hidden = Annotated[T, "hidden"]
 
+Spec = Mapping[str, Any]  # JSON Schema of an argument
 _KINDS = ("point", "box", "picture")
 _PICTURE_NOTE = 'a picture by name: "image_1" (the first image given) or "view_3" (a picture shown since, by number)'
 _PLAIN_TEXT = {"type", "description", "default", "x-kind"}  # keys beside which any text is allowed
@@ -82,9 +83,8 @@ def build_parameter(annotation: object) -> dict[str, Any]:
     if get_origin(annotation) is list:
         (item,) = get_args(annotation)
         if not isinstance(item, type) or item not in _TYPES:
-            raise TypeError(
-                f"{annotation!r} cannot be the type of an argument; allowed: a list of float, int, bool or str"
-            )
+            allowed = "a list of float, int, bool or str"
+            raise TypeError(f"{annotation!r} cannot be the type of an argument; allowed: {allowed}")
         return {"type": "array", "items": {"type": _TYPES[item]}}
     inner = [item for item in get_args(annotation) if item is not type(None)]
     if inner and len(inner) < len(get_args(annotation)):  # X | None
@@ -102,7 +102,7 @@ def _build_kind(kind: str) -> dict[str, Any]:
     return {"type": "array", "items": {"type": "number"}, "minItems": length, "maxItems": length, "x-kind": kind}
 
 
-def describe_parameter(spec: Mapping[str, Any], coordinates: Coordinates) -> dict[str, object]:
+def describe_parameter(spec: Spec, coordinates: Coordinates) -> dict[str, Any]:
     """Return a parameter's schema as the model reads it: points and boxes in `coordinates`, pictures by name."""
     kind = spec.get("x-kind")
     described = {key: value for key, value in spec.items() if key != "x-kind"}
@@ -117,7 +117,7 @@ def describe_parameter(spec: Mapping[str, Any], coordinates: Coordinates) -> dic
     return described
 
 
-def is_null_text(value: Any, spec: Mapping[str, Any]) -> bool:
+def is_null_text(value: Any, spec: Spec) -> bool:
     """Return whether a model wrote "null" or "none" as text for an argument that is not free text.
 
     >>> is_null_text("null", {"type": "array", "x-kind": "box"}), is_null_text("null", {"type": "string"})
@@ -128,9 +128,7 @@ def is_null_text(value: Any, spec: Mapping[str, Any]) -> bool:
     return spec.get("type") != "string" or spec.get("x-kind") == "picture" or value not in spec.get("enum", [value])
 
 
-def check_value(
-    given: Any, spec: Mapping[str, Any], label: str, coordinates: Coordinates, size: tuple[int, int]
-) -> Any:
+def check_value(given: Any, spec: Spec, label: str, coordinates: Coordinates, size: tuple[int, int]) -> Any:
     """Return the value that the schema `spec` allows; a point or box as fractions of the view of `size` pixels.
     Raise `ArgumentError`, which begins with `label` ("zoom: factor").
 

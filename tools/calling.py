@@ -59,7 +59,6 @@ MAX_BITS: Final = 1024  # of an integer
 @dataclass(frozen=True)
 class ToolOutput:
     """What a tool returns.
-
     text: what the tool did or found, in words.
     facts: numbers and strings by name. Points and boxes are `ViewFractions`: of the current view for a stateful tool,
         of the first picture of the call for a stateless one.
@@ -67,8 +66,7 @@ class ToolOutput:
     of_view: whether `image` shows what the view shows, pixel for pixel, such as the view with an outline on it.
     beside: if `image` shows several views side by side: each with its box of the image, in fractions.
     tells_facts: whether the model reads the facts behind the text; if not, they are for rewards only.
-    view: the new view; only a stateful tool returns one, and it is then shown in place of `image`.
-    """
+    view: the new view; only a stateful tool returns one, and it is then shown in place of `image`."""
 
     text: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -88,7 +86,6 @@ def call_stateful(
     hidden: Mapping[str, object] | None = None,
 ) -> tuple[View, ToolResult]:
     """Run a stateful tool (a `Tool` or its registered name) on a view; raise what the tool raises but `ToolError`.
-
     Returns the view after the call and the result; after an error, the view is unchanged. If the picture of the result
     is of the view, the fact `shows` is the box of the open image that it shows. `arguments` come from the model,
     `hidden` from the environment: the tool receives the hidden arguments that it declares.
@@ -103,9 +100,8 @@ def call_stateful(
     try:
         tool = get_tool(tool) if isinstance(tool, str) else tool
         if not tool.stateful:
-            raise ToolError(
-                f"{name} is a stateless tool: it does not work on a view and can only be called in an episode"
-            )
+            why = "it does not work on a view and can only be called in an episode"
+            raise ToolError(f"{name} is a stateless tool: {why}")
         parsed = parse_arguments(name, arguments)
         checked = tool.check_arguments(parsed, coordinates, view.size)
         used = tool.record_arguments(parsed, checked)
@@ -119,9 +115,8 @@ def call_stateful(
         if same_size and (output.of_view or output.view is not None):  # not a sheet of many slices, for example
             facts["shows"] = from_unit(after.window, coordinates, after.reset().size)
             views = [(after, None)]
-        return after, ToolResult(
-            name, _describe_output(output), image=shown, facts=facts, arguments=used, views=_record_views(views, hidden)
-        )
+        text, shows = _describe_output(output), _record_views(views, hidden)
+        return after, ToolResult(name, text, image=shown, facts=facts, arguments=used, views=shows)
     except ToolError as error:
         return view, _build_refusal(name, error, used)
 
@@ -138,7 +133,6 @@ async def call_stateless(
     multiple: int = 1,
 ) -> ToolResult:
     """Run a stateless tool; raise what the tool raises but `ToolError`.
-
     Arguments are checked before anything runs. `find_picture` returns a picture by the name that the model wrote, or
     raises `ToolError`; it is called in a thread. After `timeout` seconds the call ends as a `ToolFault`: a coroutine is
     cancelled, a thread is abandoned. A returned image is shown with at most `max_pixels` pixels and sides that are
@@ -202,9 +196,8 @@ class _StatelessCall:
     def check_arguments(self) -> dict[str, object]:
         """Return the checked arguments with the hidden arguments."""
         if self.tool.stateful:
-            raise ToolError(
-                f"{self.tool.name} is a stateful tool: it works on the view and never runs beside other calls"
-            )
+            why = "it works on the view and never runs beside other calls"
+            raise ToolError(f"{self.tool.name} is a stateful tool: {why}")
         arguments = parse_arguments(self.tool.name, self.arguments)
         checked = self.tool.check_arguments(arguments, self.coordinates, None, self.find_picture)
         self.used = self.tool.record_arguments(arguments, checked)
@@ -300,13 +293,7 @@ Openable = str | Path | Image.Image | np.ndarray | Source | View
 
 
 def apply_tool(
-    name: str,
-    image: Openable,
-    /,
-    *,
-    coordinates: Coordinates = "unit",
-    max_pixels: int = MAX_PIXELS,
-    **arguments: object,
+    name: str, image: Openable, /, *, coordinates: Coordinates = "unit", max_pixels: int = MAX_PIXELS, **arguments: Any
 ) -> tuple[View, ToolResult]:
     """Call one stateful tool on an image; return the view after the call and the result. `image` is a path (any file
     that viewbox opens), a PIL image, an array, a `Source` or a `View`. `max_pixels` bounds the view unless `image` is a
@@ -390,9 +377,7 @@ class _FactReader:
 
     def read_mapping(self, facts: Mapping[Any, Any], depth: int) -> dict[str, object]:
         pairs = islice(facts.items(), self.values_left + 1)
-        return {
-            replace_surrogates(str(key)[:MAX_CHARACTERS]): self.read_value(value, depth + 1) for key, value in pairs
-        }
+        return {replace_surrogates(str(key)[:MAX_CHARACTERS]): self.read_value(item, depth + 1) for key, item in pairs}
 
     def read_value(self, value: object, depth: int) -> object:
         self.values_left -= 1
@@ -417,12 +402,9 @@ class _FactReader:
             return self.read_value(plain, depth)
         if isinstance(value, Mapping):
             return self.read_mapping(value, depth)
-        if isinstance(value, list | tuple):
-            return tuple(self.read_value(item, depth + 1) for item in islice(value, self.values_left + 1))
-        if isinstance(value, set | frozenset):  # in an order that is the same in every process
-            return tuple(
-                sorted((self.read_value(item, depth + 1) for item in islice(value, self.values_left + 1)), key=str)
-            )
+        if isinstance(value, list | tuple | set | frozenset):  # a set in an order that is the same in every process
+            items = tuple(self.read_value(item, depth + 1) for item in islice(value, self.values_left + 1))
+            return items if isinstance(value, list | tuple) else tuple(sorted(items, key=str))
         return replace_surrogates(str(value)[:MAX_CHARACTERS])
 
 

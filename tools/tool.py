@@ -80,9 +80,7 @@ class Tool:
         described, default = describe_parameter(spec, coordinates), self.defaults.get(name)
         if isinstance(default, bool | int | float | str) and default != "" and "default" not in spec:
             words = f"{default:g}" if isinstance(default, float) else json.dumps(default, ensure_ascii=False)
-            described["description"] = "; ".join(
-                filter(None, (str(described.get("description", "")), f"default {words}"))
-            )
+            described["description"] = "; ".join(filter(None, (described.get("description"), f"default {words}")))
         return described
 
     def check_arguments(
@@ -97,9 +95,8 @@ class Tool:
         refer to the first picture of the call, which `find_picture` returns by name."""
         for name in arguments:
             if name not in self.parameters:
-                raise ArgumentError(
-                    describe_unknown(f"argument of {self.name}", str(name)[:80], self.parameters, show_json)
-                )
+                problem = describe_unknown(f"argument of {self.name}", str(name)[:80], self.parameters, show_json)
+                raise ArgumentError(problem)
         checked: dict[str, Any] = {}
         for name, spec in sorted(self.parameters.items(), key=lambda item: item[1].get("x-kind") != "picture"):
             value, label = arguments.get(name), f"{self.name}: {name}"
@@ -231,9 +228,8 @@ def _read_signature(function: ToolFunction, name: str | None, description: str |
     arguments = arguments[1:] if stateful else arguments
     for argument in arguments:
         if argument.name not in hints:
-            raise TypeError(
-                f"{name}: argument {argument.name!r} has no type hint (a stateful tool takes `view` as its first)"
-            )
+            problem = f"argument {argument.name!r} has no type hint (a stateful tool takes `view` as its first)"
+            raise TypeError(f"{name}: {problem}")
     visible = [argument for argument in arguments if not is_hidden(hints[argument.name])]
     text, notes = _split_docstring(documented, {argument.name for argument in visible})
     parameters = {argument.name: build_parameter(hints[argument.name]) for argument in visible}

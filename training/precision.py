@@ -36,13 +36,11 @@ def resolve_dtype(config: Config) -> str:
     `ConfigError` if every weight would be trained in two bytes, or a setting contradicts another."""
     dtype = config.model.dtype
     if config.model.tiny is not None and dtype not in ("auto", "float32"):
-        raise ConfigError(
-            f"model.dtype = {dtype}: model.tiny is built in float32; allowed: leave it out", key="model.dtype"
-        )
+        problem = "model.tiny is built in float32; allowed: leave it out"
+        raise ConfigError(f"model.dtype = {dtype}: {problem}", key="model.dtype")
     if config.model.tiny is not None and config.lora is not None and config.lora.quantize:
-        raise ConfigError(
-            "lora.quantize = 4bit: model.tiny is built in float32; allowed: leave it out", key="lora.quantize"
-        )
+        problem = "model.tiny is built in float32; allowed: leave it out"
+        raise ConfigError(f"lora.quantize = 4bit: {problem}", key="lora.quantize")
     if config.lora is not None:
         return "bfloat16" if config.lora.quantize and dtype == "auto" else dtype
     if dtype in ("float16", "bfloat16"):

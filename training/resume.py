@@ -58,9 +58,8 @@ def find_run(parent: Path, name: str, wanted: str) -> RunLocation | None:
     if path.name.startswith("checkpoint-"):
         return RunLocation(path.parent.parent, checkpoints.check_resumable(path))
     if not (path / "config.yaml").is_file():
-        raise ConfigError(
-            f"--resume {wanted}: is not a run; allowed: a run's folder (with config.yaml) or a checkpoint-<step> in it"
-        )
+        allowed = "a run's folder (with config.yaml) or a checkpoint-<step> in it"
+        raise ConfigError(f"--resume {wanted}: is not a run; allowed: {allowed}")
     return _locate_newest(path)
 
 

@@ -40,9 +40,8 @@ def parse_condition(text: str, source: str, example: str) -> Condition:
     """
     form = _FORM.fullmatch(text)
     if form is None:
-        raise ConfigError(
-            f"{source} {text!r}; allowed: field op value, with one of = != > >= < <= ~ (such as {example})"
-        )
+        allowed = f"field op value, with one of = != > >= < <= ~ (such as {example})"
+        raise ConfigError(f"{source} {text!r}; allowed: {allowed}")
     field, op, value = form.groups()
     try:
         return Condition(field, _build_test(op, value))

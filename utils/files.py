@@ -119,9 +119,8 @@ def create_whole(path: str | Path, option: str = "--out") -> Iterator[Path]:
         with _rename_draft(path) as draft:
             yield draft
     except OSError as error:
-        raise ConfigError(
-            f"{option} {str(path)!r}: cannot be written ({error.strerror or error})", key="out"
-        ) from error
+        problem = f"cannot be written ({error.strerror or error})"
+        raise ConfigError(f"{option} {str(path)!r}: {problem}", key="out") from error
 
 
 @contextmanager

@@ -77,9 +77,8 @@ class Architecture:
         self.config, self.processor, self.failure = config, processor, failure
         self.model_type = str(getattr(config, "model_type", "none"))
         if type(config) not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING or type(config) not in MODEL_MAPPING:
-            raise self.refuse(
-                "is no model of images and text in transformers; docs/architectures.md lists those that are"
-            )
+            advice = "docs/architectures.md lists those that are"
+            raise self.refuse(f"is no model of images and text in transformers; {advice}")
         if getattr(config, "is_encoder_decoder", False):
             raise self.refuse("reads its prompt with an encoder: a conversation cannot grow")
         self._base = MODEL_MAPPING[type(config)]

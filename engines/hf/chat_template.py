@@ -82,12 +82,9 @@ class ChatTemplate:
                 else message
                 for message in messages
             ]
-        text: str = self.processor.apply_chat_template(
-            messages,
-            tools=[thaw(tool) for tool in tools] if tools else None,
-            tokenize=False,
-            add_generation_prompt=prompt,
-        )
+        listed = [thaw(tool) for tool in tools] if tools else None
+        options: Any = {"tokenize": False, "add_generation_prompt": prompt}
+        text: str = self.processor.apply_chat_template(messages, tools=listed, **options)
         return text
 
     def render_after_reply(self, messages: list[TemplateMessage]) -> str:

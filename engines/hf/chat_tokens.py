@@ -143,9 +143,8 @@ class ChatTokens:
         new = conversation.messages[record.messages :]
         if not record.prompt_ids:
             if conversation.drops_images:
-                raise ConfigError(
-                    "env.history: a local model's tokens are never removed; allowed here: full", key="env.history"
-                )
+                problem = "a local model's tokens are never removed; allowed here: full"
+                raise ConfigError(f"env.history: {problem}", key="env.history")
             record.prompt_ids, record.images = self.encode_prompt(
                 new, conversation.tools, conversation.reply_format, conversation.prompts
             )

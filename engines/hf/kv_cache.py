@@ -69,9 +69,8 @@ class KVCache(Cache):
         width = 1 + max(sequence.held_slot for sequence in running)
         if width - len(running) <= (0 if self.has_states else MAX_WASTE * width):
             return width
-        holes = [
-            slot for slot, owner in enumerate(self.owners[: len(running)]) if owner is None or owner not in running
-        ]
+        owners = self.owners[: len(running)]
+        holes = [slot for slot, owner in enumerate(owners) if owner is None or owner not in running]
         outside = [sequence for sequence in running if sequence.held_slot >= len(running)]
         outside.sort(key=lambda sequence: sequence.held_slot)
         targets: dict[int, int] = {}

@@ -31,9 +31,8 @@ KEY = "lora.quantize"
 
 def check_bitsandbytes(quantize: Quantization) -> None:
     if find_spec("bitsandbytes") is None:
-        raise ConfigError(
-            f"{KEY} = {quantize}: needs the package bitsandbytes; install it with pip install 'viewbox[qlora]'", key=KEY
-        )
+        problem = "needs the package bitsandbytes; install it with pip install 'viewbox[qlora]'"
+        raise ConfigError(f"{KEY} = {quantize}: {problem}", key=KEY)
 
 
 def list_kept(model: Any) -> list[str]:

@@ -8,18 +8,15 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ...configs.sections import SamplingParams
 from .kv_cache import to_device
 
 
 def sample_tokens(
-    params: SamplingParams,
-    logits: torch.Tensor,
-    uniform: torch.Tensor,
-    banned: Sequence[int],
-    seen: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
+    params: SamplingParams, logits: Tensor, uniform: Tensor, banned: Sequence[int], seen: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Draw a token for each row of logits (rows, vocabulary), but none of `banned`; return ids and log-probs, (rows,)
     each. `uniform` are random numbers in [0, 1), `seen` (rows, vocabulary) what the repetition penalty applies to."""
     temperature = params.temperature or 1.0
@@ -34,7 +31,7 @@ def sample_tokens(
     return ids, logprobs.gather(1, ids[:, None])[:, 0]
 
 
-def _filter(params: SamplingParams, logprobs: torch.Tensor) -> torch.Tensor:
+def _filter(params: SamplingParams, logprobs: Tensor) -> Tensor:
     """Set the log-probs of filtered tokens to -inf: top-k, then top-p."""
     if 0 < params.top_k < logprobs.shape[1]:
         logprobs = logprobs.masked_fill(logprobs < logprobs.topk(params.top_k, dim=-1).values[:, -1:], -torch.inf)
@@ -46,7 +43,7 @@ def _filter(params: SamplingParams, logprobs: torch.Tensor) -> torch.Tensor:
     return logprobs
 
 
-def _invert_cdf(logprobs: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
+def _invert_cdf(logprobs: Tensor, uniform: Tensor) -> Tensor:
     """Return the ids at which the cumulative distribution passes `uniform`; tokens at -inf are never drawn."""
     cumulative = logprobs.double().softmax(dim=-1).cumsum(dim=-1)
     target = uniform[:, None] * cumulative[:, -1:] * (1 - 1e-9)

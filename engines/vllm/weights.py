@@ -238,9 +238,8 @@ class WeightSender:
                 if len(received) > MAX_BODY or time.monotonic() - started > TIMEOUT:
                     raise _TemporaryError(f"the reply for {path} is larger than {MAX_BODY} bytes, or does not end")
         if response.is_redirect or response.status_code in (401, 403, 404, 405):
-            raise ConfigError(
-                f"rollout.url = {self.url}: HTTP {response.status_code} for {path}: {HOW_TO_START}", key="rollout.url"
-            )
+            problem = f"HTTP {response.status_code} for {path}: {HOW_TO_START}"
+            raise ConfigError(f"rollout.url = {self.url}: {problem}", key="rollout.url")
         if not response.is_success:
             said = make_line(read_error(received[:4096])[0], 300)
             raise _TemporaryError(f"HTTP {response.status_code} for {path}: {said}")

@@ -150,9 +150,8 @@ def parse_generated(body: bytes, ids: Sequence[int], version: str | None = None)
 
 def _check_prompt(found: list[Any] | None, ids: Sequence[int]) -> None:
     if found is None:
-        raise ReplyError(
-            "the server does not return the ids of its prompt (`prompt_token_ids`); allowed: vLLM 0.31 or later"
-        )
+        allowed = "vLLM 0.31 or later"
+        raise ReplyError(f"the server does not return the ids of its prompt (`prompt_token_ids`); allowed: {allowed}")
     if found != list(ids):
         pairs = enumerate(zip(ids, found, strict=False))
         place = next((n for n, (ours, its) in pairs if ours != its), min(len(ids), len(found)))

@@ -10,7 +10,9 @@ from typing import Literal, get_args
 
 import cv2
 import numpy as np
+from numpy.random import Generator as Rng
 
+Point = tuple[float, float]
 Side = Literal["right", "left"]
 SIDES: tuple[Side, ...] = get_args(Side)
 SIGNS: dict[Side, int] = {"right": -1, "left": 1}  # of x: the patient's left is on the right of the picture
@@ -48,11 +50,10 @@ def _smooth(path: np.ndarray) -> np.ndarray:
 def to_pixels(points: np.ndarray) -> np.ndarray:
     """Points in mm as the fixed-point pixels of OpenCV's drawing."""
     moved = (points + np.array([FIELD / 2, 0])) / SPACING - 0.5
-    fixed: np.ndarray = np.round(moved * FINE).astype(np.int32)
-    return fixed
+    return np.asarray(np.round(moved * FINE).astype(np.int32))
 
 
-def draw_bones(width: float, apex: float, rng: np.random.Generator) -> np.ndarray:
+def draw_bones(width: float, apex: float, rng: Rng) -> np.ndarray:
     """Return how many millimeters of bone each ray crosses."""
     bone = np.zeros((SIZE, SIZE), np.float32)
     _draw_spine(bone, rng)
@@ -72,7 +73,7 @@ def draw_bones(width: float, apex: float, rng: np.random.Generator) -> np.ndarra
     return cv2.GaussianBlur(bone, (0, 0), 1.0)
 
 
-def _draw_spine(bone: np.ndarray, rng: np.random.Generator) -> None:
+def _draw_spine(bone: np.ndarray, rng: Rng) -> None:
     step = rng.uniform(21, 24)
     y = (_Y - 6 + step / 2) % step - step / 2  # from the middle of the vertebra
     half = 15 + 0.35 * _Y / step
@@ -82,7 +83,7 @@ def _draw_spine(bone: np.ndarray, rng: np.random.Generator) -> None:
         bone += 5 * np.sqrt(np.clip(1 - ((_X - sign * 9) / 3.4) ** 2 - ((y + 2) / 5) ** 2, 0, 1))
 
 
-def _draw_rib(number: int, sign: int, width: float, apex: float, step: float, rng: np.random.Generator) -> np.ndarray:
+def _draw_rib(number: int, sign: int, width: float, apex: float, step: float, rng: Rng) -> np.ndarray:
     rib = np.zeros((SIZE, SIZE), np.float32)
     half = (width + 5) * min(1.0, 0.46 + 0.15 * number) if number < 4 else (width + 5) * (1 - 0.008 * (number - 4))
     drop = (0.36 + 0.028 * number) * half
@@ -100,7 +101,7 @@ def _draw_rib(number: int, sign: int, width: float, apex: float, step: float, rn
     return rib
 
 
-def _draw_blade(sign: int, width: float, apex: float, rng: np.random.Generator) -> np.ndarray:
+def _draw_blade(sign: int, width: float, apex: float, rng: Rng) -> np.ndarray:
     x, y = width - rng.uniform(-8, 8), apex + 42
     corners = np.array([(x + 8, y), (x + 46, y + 6), (x + 24, y + 60), (x + 6, y + 112), (x - 4, y + 54)])
     corners[:, 0] *= sign
@@ -108,8 +109,7 @@ def _draw_blade(sign: int, width: float, apex: float, rng: np.random.Generator) 
     cv2.fillPoly(blade, [to_pixels(corners)], 2.0, cv2.LINE_8, 4)
     draw_curve(blade, corners[[0, 4, 3]], 3.5, 4.0)
     head = (_X - sign * (x + 44)) ** 2 + (_Y - y - 2) ** 2
-    whole: np.ndarray = blade + 9 * np.sqrt(np.clip(1 - head / 21**2, 0, 1))
-    return whole
+    return np.asarray(blade + 9 * np.sqrt(np.clip(1 - head / 21**2, 0, 1)))
 
 
 NORMAL_RATIO = (0.41, 0.47)  # the cardiothoracic ratio of a heart that is not enlarged
@@ -138,8 +138,7 @@ class Chest:
     @property
     def heart_mask(self) -> np.ndarray:
         """Where the heart is seen, above the diaphragm."""
-        mask: np.ndarray = (self.heart > 12) & (self.depth > 0)
-        return mask
+        return np.asarray((self.heart > 12) & (self.depth > 0))
 
     @property
     def ratio(self) -> float:
@@ -155,7 +154,8 @@ def draw_chest(seed: int, ratio: float | None = None) -> Chest:
     bottom = rng.uniform(268, 284)
     right_dome = bottom - rng.uniform(22, 32)
     domes: dict[Side, float] = {"right": right_dome, "left": right_dome + rng.uniform(4, 15)}
-    border = _find_border(width, apex, bottom)
+    rise = np.clip((bottom - _Y) / (bottom - apex), 0, 1)
+    border = 38 + (width - 38) * (1 - rise**2.3) ** 0.62  # of the lungs in each row, in mm from the midline
     depth = 2 * rng.uniform(0.62, 0.7) * border * np.sqrt(np.clip(1 - (_X / border) ** 2, 0, 1))
     shift = rng.uniform(-3, 3)  # of the mediastinum
     edges = {side: _find_middle(side, shift, rng) for side in SIDES}
@@ -164,7 +164,9 @@ def draw_chest(seed: int, ratio: float | None = None) -> Chest:
     depth = depth * (inside["right"] | inside["left"])
     half = np.where(_X < 0, edges["right"], edges["left"])
     middle = (148 * np.sqrt(np.clip(1 - (_X / half) ** 2, 0, 1))).astype(np.float32)
-    wall = _measure_wall(border, apex)
+    x = np.abs(_X)
+    body = (x < border) & (_find_top(np.maximum(x, 44), apex) < _Y)
+    wall = np.asarray(SPACING * cv2.distanceTransform(body.astype(np.uint8), cv2.DIST_L2, 5))
     heart, heart_width = _draw_heart(width, right_dome, shift, ratio, rng)
     tissue = _draw_body(border, rng) + _draw_breasts(right_dome, rng)
     bone = draw_bones(width, apex, rng)
@@ -173,13 +175,7 @@ def draw_chest(seed: int, ratio: float | None = None) -> Chest:
     return Chest(tissue, depth, vessels, bone, gas, lungs, wall, middle, heart, width, domes, apex, heart_width)
 
 
-def _find_border(width: float, apex: float, bottom: float) -> np.ndarray:
-    """Return the outer border of the lungs in each row, in mm from the midline."""
-    rise = np.clip((bottom - _Y) / (bottom - apex), 0, 1)
-    return np.asarray(38 + (width - 38) * (1 - rise**2.3) ** 0.62)
-
-
-def _find_middle(side: Side, shift: float, rng: np.random.Generator) -> np.ndarray:
+def _find_middle(side: Side, shift: float, rng: Rng) -> np.ndarray:
     """Return the border of the mediastinum in each row, in mm from the midline."""
     edge = 17 + 6 * np.exp(-(((_Y - 165) / 35) ** 2)) + shift * SIGNS[side] - 5 * np.exp(-(((_Y - 70) / 30) ** 2))
     if side == "right":
@@ -190,9 +186,7 @@ def _find_middle(side: Side, shift: float, rng: np.random.Generator) -> np.ndarr
     return np.asarray(soft + trunk * np.exp(-(((_Y - 152) / 16) ** 2)))
 
 
-def _draw_lung(
-    side: Side, border: np.ndarray, apex: float, dome: float, width: float, rng: np.random.Generator
-) -> np.ndarray:
+def _draw_lung(side: Side, border: np.ndarray, apex: float, dome: float, width: float, rng: Rng) -> np.ndarray:
     x = _X * SIGNS[side]
     peak = rng.uniform(52, 62)
     outward = np.clip((x - peak) / (width - peak), 0, 1)
@@ -202,20 +196,10 @@ def _draw_lung(
 
 
 def _find_top(x: np.ndarray, apex: float) -> np.ndarray:
-    top: np.ndarray = np.where(x < 80, apex + 22 * ((x - 44) / 34) ** 2 * (np.abs(x - 44) < 60), 0)
-    return top
+    return np.where(x < 80, apex + 22 * ((x - 44) / 34) ** 2 * (np.abs(x - 44) < 60), 0)
 
 
-def _measure_wall(border: np.ndarray, apex: float) -> np.ndarray:
-    x = np.abs(_X)
-    inside = (x < border) & (_find_top(np.maximum(x, 44), apex) < _Y)
-    wall: np.ndarray = SPACING * cv2.distanceTransform(inside.astype(np.uint8), cv2.DIST_L2, 5)
-    return wall
-
-
-def _draw_heart(
-    width: float, dome: float, shift: float, enlarged: float | None, rng: np.random.Generator
-) -> tuple[np.ndarray, float]:
+def _draw_heart(width: float, dome: float, shift: float, enlarged: float | None, rng: Rng) -> tuple[np.ndarray, float]:
     ratio = rng.uniform(*NORMAL_RATIO)
     tall = rng.uniform(50, 56) * (1.0 if enlarged is None else 1 + 1.1 * (enlarged - ratio))
     total = 2 * width * (ratio if enlarged is None else enlarged)
@@ -229,19 +213,18 @@ def _draw_heart(
     return (165 * inside**0.4).astype(np.float32), total
 
 
-def _draw_body(border: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _draw_body(border: np.ndarray, rng: Rng) -> np.ndarray:
     wall = rng.uniform(16, 28)
     slope = np.clip((_Y - rng.uniform(14, 26)) / 58, 0, 1)
     half = 47 + 155 * slope**1.25 * (3 - 2 * slope**1.25) / 1.0
-    fold = np.clip((_Y - 96) / 74, 0, 1)
-    half = half + (border + wall + 12 - half) * fold**0.8
+    half = half + (border + wall + 12 - half) * np.clip((_Y - 96) / 74, 0, 1) ** 0.8
     deep = 92 + 12 * np.clip((_Y - 200) / 100, 0, 1) - 26 * np.clip((70 - _Y) / 60, 0, 1)
     trunk = 2 * deep * np.clip(1 - (np.abs(_X) / half) ** 2.8, 0, 1) ** 0.55
     arm = np.clip((np.abs(_X) - half - 5) / 26, 0, 1) * (_Y > 96)
     return np.asarray(trunk + 75 * np.sqrt(arm), np.float32)
 
 
-def _draw_breasts(dome: float, rng: np.random.Generator) -> np.ndarray:
+def _draw_breasts(dome: float, rng: Rng) -> np.ndarray:
     size = rng.uniform(15, 34) if rng.random() < 0.5 else 0.0
     y = dome - rng.uniform(8, 26)
     parts = [
@@ -251,7 +234,7 @@ def _draw_breasts(dome: float, rng: np.random.Generator) -> np.ndarray:
     return (size * (parts[0] + parts[1])).astype(np.float32)
 
 
-def _draw_gas(dome: float, shift: float, apex: float, rng: np.random.Generator) -> np.ndarray:
+def _draw_gas(dome: float, shift: float, apex: float, rng: Rng) -> np.ndarray:
     gas = np.zeros((SIZE, SIZE), np.float32)
     fork = (shift, rng.uniform(138, 148))
     draw_curve(gas, [(shift + rng.uniform(-2, 2), 0), (shift, 80), fork], 15, 24)
@@ -263,7 +246,7 @@ def _draw_gas(dome: float, shift: float, apex: float, rng: np.random.Generator) 
     return np.asarray(soft + 45 * np.sqrt(np.clip(bubble, 0, 1)) * (rng.random() < 0.8))
 
 
-def _draw_vessels(width: float, domes: dict[Side, float], shift: float, rng: np.random.Generator) -> np.ndarray:
+def _draw_vessels(width: float, domes: dict[Side, float], shift: float, rng: Rng) -> np.ndarray:
     vessels = np.zeros((SIZE, SIZE), np.float32)
     for side in SIDES:
         sign = SIGNS[side]
@@ -276,14 +259,7 @@ def _draw_vessels(width: float, domes: dict[Side, float], shift: float, rng: np.
 
 
 def _grow_vessel(
-    vessels: np.ndarray,
-    start: tuple[float, float],
-    angle: float,
-    sign: int,
-    long: float,
-    thick: float,
-    rng: np.random.Generator,
-    levels: int,
+    vessels: np.ndarray, start: Point, angle: float, sign: int, long: float, thick: float, rng: Rng, levels: int
 ) -> None:
     bent = angle + rng.uniform(-0.25, 0.25)
     half = (start[0] + sign * 0.5 * long * np.cos(angle), start[1] + 0.5 * long * np.sin(angle))

@@ -10,9 +10,10 @@ from functools import lru_cache, partial
 from typing import Any, Literal, get_args
 
 import numpy as np
+from numpy.random import Generator as Rng
 
 from .anatomy import SIDES, Side
-from .radiographs import LABELS, Device, Film, Finding, Label, Shown, draw_film
+from .radiographs import LABELS, Device, Film, Finding, Findings, Label, Shown, draw_film
 
 Question = Literal[
     "presence", "which", "findings", "side", "place", "size", "describe", "compare", "complaint", "opinion"
@@ -37,12 +38,12 @@ FOUR_SIDES = ("right", "left", "both", "none")
 class Case:
     """A case: findings of the film and of the earlier one (None: there is none), and the task made of them."""
 
-    findings: tuple[Finding, ...]
+    findings: Findings
     question: str
     choices: tuple[str, ...] = ()
     answer: str | tuple[str, ...] | None = None
     labels: tuple[str, ...] | None = None  # of `findings`: the right ones
-    earlier: tuple[Finding, ...] | None = None
+    earlier: Findings | None = None
     spot: int | None = None  # the finding that a look should show
     facts: str = ""
     device: Device | Literal[False] | None = None  # the one that the film shows; None: as the seed decides
@@ -70,8 +71,7 @@ def draw_case(seed: int, kind: Question, difficulty: float) -> list[Film]:
     return films
 
 
-# ---------------------------------------------------------------------- kinds of questions
-def _plan_presence(rng: np.random.Generator, seed: int) -> Case:
+def _plan_presence(rng: Rng, seed: int) -> Case:
     asked = LABELS[int(rng.integers(len(LABELS)))]
     wanted = bool(rng.random() < 0.5)
     found = _draw_others(rng, seed, {asked})
@@ -82,7 +82,7 @@ def _plan_presence(rng: np.random.Generator, seed: int) -> Case:
     return Case(tuple(found), f"Does the film show {said}?", ("yes", "no"), "yes" if wanted else "no", spot=spot)
 
 
-def _plan_which(rng: np.random.Generator, seed: int) -> Case:
+def _plan_which(rng: Rng, seed: int) -> Case:
     number = int(rng.integers(len(LABELS) + 1))
     found = [_draw_finding(rng, LABELS[number], seed)] if number < len(LABELS) else []
     answer = LABELS[number] if found else NOTHING
@@ -90,7 +90,7 @@ def _plan_which(rng: np.random.Generator, seed: int) -> Case:
     return Case(tuple(found), question, choices, answer, spot=0 if found else None)
 
 
-def _plan_findings(rng: np.random.Generator, seed: int) -> Case:
+def _plan_findings(rng: Rng, seed: int) -> Case:
     count = int(rng.choice(3, p=COUNTS))
     findings = [_draw_finding(rng, LABELS[i], seed) for i in rng.permutation(len(LABELS))[:count]]
     question = (
@@ -100,7 +100,7 @@ def _plan_findings(rng: np.random.Generator, seed: int) -> Case:
     return Case(tuple(findings), question, labels=tuple(map(name_finding, findings)), spot=0 if findings else None)
 
 
-def _plan_side(rng: np.random.Generator, seed: int) -> Case:
+def _plan_side(rng: Rng, seed: int) -> Case:
     asked = FOCAL[int(rng.integers(len(FOCAL)))]
     answer = FOUR_SIDES[int(rng.integers(4))]
     sides = {"both": SIDES, "none": ()}.get(answer, (answer,))
@@ -110,7 +110,7 @@ def _plan_side(rng: np.random.Generator, seed: int) -> Case:
     return Case((*findings, *others), question, FOUR_SIDES, answer, spot=0 if findings else None)
 
 
-def _plan_target(labels: Sequence[Label], question: str, rng: np.random.Generator, seed: int) -> Case:
+def _plan_target(labels: Sequence[Label], question: str, rng: Rng, seed: int) -> Case:
     asked = labels[int(rng.integers(len(labels)))]
     finding = _draw_finding(rng, asked, seed)
     others = _draw_others(rng, seed, {asked})
@@ -118,7 +118,7 @@ def _plan_target(labels: Sequence[Label], question: str, rng: np.random.Generato
     return Case((finding, *others), question.format(what), spot=0)
 
 
-def _plan_describe(rng: np.random.Generator, seed: int) -> Case:
+def _plan_describe(rng: Rng, seed: int) -> Case:
     case = _plan_findings(rng, seed)
     if not case.findings:
         answer: tuple[str, ...] = ("no finding", "normal", "no abnormality", "normal chest", "normal film", "clear")
@@ -129,7 +129,7 @@ def _plan_describe(rng: np.random.Generator, seed: int) -> Case:
     return Case(case.findings, question, answer=answer, spot=case.spot)
 
 
-def _plan_compare(rng: np.random.Generator, seed: int) -> Case:
+def _plan_compare(rng: Rng, seed: int) -> Case:
     asked = FOCAL[int(rng.integers(len(FOCAL)))]
     change = CHANGES[int(rng.integers(len(CHANGES)))]
     others = _draw_others(rng, seed, {asked})
@@ -137,18 +137,15 @@ def _plan_compare(rng: np.random.Generator, seed: int) -> Case:
     small, large = (replace(first, size=float(rng.uniform(*SIZES[name]))) for name in ("small", "large"))
     same = replace(first, size=float(rng.uniform(0.2, 0.9)))
     now, before = {
-        "new": ([same], []),
-        "gone": ([], [same]),
-        "larger": ([large], [small]),
-        "smaller": ([small], [large]),
+        "new": ([same], []), "gone": ([], [same]), "larger": ([large], [small]), "smaller": ([small], [large]),
         "unchanged": ([same], [same]),
-    }[change]
+    }[change]  # fmt: skip
     question = f"image_1 is today's film, image_2 an earlier one of the same patient. What has become of the {asked}?"
     earlier = (*before, *others)
     return Case((*now, *others), question, CHANGES, change, earlier=earlier, spot=0 if now else None)
 
 
-def _plan_complaint(rng: np.random.Generator, seed: int) -> Case:
+def _plan_complaint(rng: Rng, seed: int) -> Case:
     choices = (*FOCAL, NOTHING)
     on_side = dict(zip(SIDES, (choices[i] for i in rng.permutation(len(choices))), strict=False))
     side = SIDES[int(rng.integers(2))]
@@ -160,31 +157,23 @@ def _plan_complaint(rng: np.random.Generator, seed: int) -> Case:
     return Case(findings, question, choices, on_side[side], spot=spot, facts=facts)
 
 
-def _plan_opinion(rng: np.random.Generator, seed: int) -> Case:
+def _plan_opinion(rng: Rng, seed: int) -> Case:
     return replace(_plan_presence(rng, seed), device="pacemaker" if rng.random() < 0.5 else False)
 
 
 _PLANS: Any = {
-    "presence": _plan_presence,
-    "which": _plan_which,
-    "findings": _plan_findings,
-    "side": _plan_side,
-    "place": partial(_plan_target, LABELS, PLACE_ASKED),
-    "size": partial(_plan_target, MEASURED, SIZE_ASKED),
-    "describe": _plan_describe,
-    "compare": _plan_compare,
-    "complaint": _plan_complaint,
-    "opinion": _plan_opinion,
-}
+    "presence": _plan_presence, "which": _plan_which, "findings": _plan_findings, "side": _plan_side,
+    "place": partial(_plan_target, LABELS, PLACE_ASKED), "size": partial(_plan_target, MEASURED, SIZE_ASKED),
+    "describe": _plan_describe, "compare": _plan_compare, "complaint": _plan_complaint, "opinion": _plan_opinion,
+}  # fmt: skip
 
 
-# ---------------------------------------------------------------------- parts of a case
-def _draw_finding(rng: np.random.Generator, label: Label, seed: int, side: Side | None = None) -> Finding:
+def _draw_finding(rng: Rng, label: Label, seed: int, side: Side | None = None) -> Finding:
     drawn = SIDES[int(rng.integers(2))] if side is None else side
     return Finding(label, None if label == "cardiomegaly" else drawn, float(rng.uniform(0.1, 0.9)), seed)
 
 
-def _keep_visible(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+def _keep_visible(findings: Findings) -> Findings:
     """Return the findings, with an effusion so small that it hides nothing else in its lung."""
     sides = [finding.side for finding in findings]
     return tuple(
@@ -193,11 +182,11 @@ def _keep_visible(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
     )
 
 
-def _draw_others(rng: np.random.Generator, seed: int, asked: set[Label]) -> list[Finding]:
+def _draw_others(rng: Rng, seed: int, asked: set[Label]) -> list[Finding]:
     return [_draw_finding(rng, label, seed + 7) for label in LABELS if label not in asked and rng.random() < OTHERS]
 
 
-def _tell_story(rng: np.random.Generator, side: str) -> str:
+def _tell_story(rng: Rng, side: str) -> str:
     """Return what the referring doctor knows: nothing that the film shows."""
     age, complaint = int(rng.integers(25, 88)), COMPLAINTS[int(rng.integers(len(COMPLAINTS)))]
     smoker = "has smoked for years" if rng.random() < 0.5 else "has never smoked"

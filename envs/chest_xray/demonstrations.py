@@ -28,9 +28,7 @@ PHRASE = "nodule"  # what a tool is asked for if the film shows nothing
 
 def write_looks(env: Any, task: Task) -> tuple[str, ...]:
     """Return a question back if the answer needs one; then one reply that asks every tool in `bearing`, on every film.
-
-    If none of them can be asked, it zooms to the finding. The task of the `ChestXray` is a drawn one.
-    """
+    If none of them can be asked, it zooms to the finding. The task of the `ChestXray` is a drawn one."""
     kind, seed = task.metadata["question"], task.metadata["seed"]
     case = cases.plan_case(seed, kind)
     replies = []
@@ -79,7 +77,6 @@ def _fill_arguments(tool: Tool, image: str, phrase: str) -> dict[str, Any] | Non
     return arguments if tool.takes_pictures else None
 
 
-# ---------------------------------------------------------------------- a specialist that guesses
 def guess_findings(image: Picture) -> ToolOutput:
     """Return the most probable finding on a picture, from a classifier."""
     digest = hashlib.blake2b(np.ascontiguousarray(image.to_gray()).tobytes(), digest_size=8).digest()
@@ -88,6 +85,5 @@ def guess_findings(image: Picture) -> ToolOutput:
     shown = number < len(LABELS)
     label = LABELS[number] if shown else LABELS[int(rng.integers(len(LABELS)))]
     share = rng.uniform(0.9, 1.0) if shown else rng.uniform(0.0, 0.3)
-    return ToolOutput(
-        f"probabilities (the highest; {len(LABELS) - 1} labels left out)", {label: round(float(share), 4)}
-    )
+    text = f"probabilities (the highest; {len(LABELS) - 1} labels left out)"
+    return ToolOutput(text, {label: round(float(share), 4)})

@@ -82,8 +82,7 @@ class ChestXray(VQA):
     max_pixels = 224 * 224
 
     answer_form: Annotated[
-        Literal["json", "text"],
-        Field(description="json: an object with a field for each thing asked; text: words"),
+        Literal["json", "text"], Field(description="json: an object with a field for each thing asked; text: words")
     ] = "json"
     questions: Annotated[
         tuple[Question, ...], Field(description="kinds of questions about drawn films, in turn. Empty: all there are")
@@ -103,8 +102,7 @@ class ChestXray(VQA):
         Field(description="tools that bear on a question, by its kind; `all`: on every one. For `tool_bonus`"),
     ] = FrozenDict()
     tool_bonus: Annotated[
-        Share,
-        Field(description="share of the reward that a right answer earns only if a tool in `bearing` was asked"),
+        Share, Field(description="share of the reward that a right answer earns only if a tool in `bearing` was asked")
     ] = 0.0
     trust_bonus: Annotated[
         Share, Field(description="share of the reward for asking and believing the reader that knows this kind of film")
@@ -113,7 +111,6 @@ class ChestXray(VQA):
         Share, Field(description="share of the reward that a right answer loses, in part, for each repeated call")
     ] = 0.0
 
-    # ------------------------------------------------------------------ tasks
     @property
     def is_drawn(self) -> bool:
         return self.data.source is None
@@ -127,7 +124,6 @@ class ChestXray(VQA):
 
     @cached_property
     def kinds(self) -> tuple[Question, ...]:
-        """The kinds of questions that are asked about drawn films."""
         allowed = tuple(kind for kind in QUESTIONS if kind != "place" or self.answer_form == "json")
         usual = tuple(kind for kind in allowed if kind != "opinion")  # needs the readers of `opinions.py`
         for kind in self.questions:
@@ -184,7 +180,6 @@ class ChestXray(VQA):
             raise row.refuse("bbox", task.reference["bbox"], "no box with answer_form = text")
         return task
 
-    # ------------------------------------------------------------------ what the model reads
     @cached_property
     def answer(self) -> Mapping[str, Any] | None:  # type: ignore[override]
         """The fields of the answer that are ever asked for; none is required, because a task asks for some of them."""
@@ -250,7 +245,6 @@ class ChestXray(VQA):
     def hidden_arguments(self, task: Task, tool: str) -> Mapping[str, object]:
         return {"case": describe_case(task) if self.is_drawn else {}}
 
-    # ------------------------------------------------------------------ the referring doctor
     def on_answer(self, state: EpisodeState, answer: Mapping[str, object]) -> str | None:
         """Return what the doctor says to a question back: facts of the task, never what the film shows."""
         about = str(state.task.prompt.get("question", ""))
@@ -266,7 +260,6 @@ class ChestXray(VQA):
             return ""
         return str(answer.get("ask") or "").strip()
 
-    # ------------------------------------------------------------------ scores
     @property
     def _field(self) -> str:
         return "text" if self.answer_form == "text" else "answer"
@@ -315,8 +308,7 @@ class ChestXray(VQA):
         """Accuracy of all and by kind of question, findings F1, mean score of sizes, and mAP of the boxes."""
         exact = self._read_short(exact=True)
         metrics: dict[str, Metric] = {"accuracy": AccuracyBy(exact, "category")}
-        asked = self._list_asked()
-        if "findings" in asked:
+        if "findings" in self._list_asked():
             metrics["findings"] = MeanScore(self._answer_reward.components["findings"].reward, "findings_f1")
         if "size" in self.kinds and self.is_drawn:
             metrics["size"] = MeanScore(self._answer_reward.components["size"].reward, "size_score")
@@ -346,12 +338,10 @@ class ChestXray(VQA):
             return ask_best_reader(task, self.tools_of(task))
         return write_looks(self, task)
 
-    def demonstration(
-        self, task: Task, seed: int, *, guess: float = 0.0, stray: float = 0.0, **unknown: float
-    ) -> list[str]:
+    def demonstration(self, task: Task, seed: int, *, guess: float = 0, stray: float = 0, **more: float) -> list[str]:
         """Return the oracle's looks and the right answer; of a share `guess` no look, of a share `stray` one at a tool
         that does not bear on the question, and then the right answer of another task."""
-        for name in unknown:
+        for name in more:
             raise ConfigError(f"{self.name}: {describe_unknown('habit', name, ('guess', 'stray'))}", key=name)
         rng = np.random.default_rng([seed, 2])
         draw = rng.random()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator as Rng
 
 from ...core.messages import write_call
 from ...errors import ToolError
@@ -30,8 +31,6 @@ SEEN: Mapping[str, str] = {"plain": "I see no pacemaker.", "paced": "I see a pac
 
 @dataclass(frozen=True)
 class Reader:
-    """A reader by name."""
-
     name: str
 
     def __call__(self, image: Picture, case: Hidden[dict[str, Any]]) -> ToolOutput:
@@ -63,13 +62,9 @@ def ask_best_reader(task: Task, offered: Sequence[str]) -> tuple[str, ...]:
     return () if best is None else (f"{SEEN[film]}\n{write_call(best, {'image': 'image_1'})}",)
 
 
-def tell_and_repeat(
-    task: Task, offered: Sequence[str], rng: np.random.Generator, guess: float, *, is_text: bool
-) -> list[str]:
+def tell_and_repeat(task: Task, offered: Sequence[str], rng: Rng, guess: float, *, is_text: bool) -> list[str]:
     """Return replies that say what kind of film it is, ask a reader by lot, and repeat it; of a share `guess` no call.
-
-    So a warm start learns to look, to ask and to repeat, and nothing of whom to believe.
-    """
+    So a warm start learns to look, to ask and to repeat, and nothing of whom to believe."""
     film, write = task.metadata["film"], str if is_text else lambda said: json.dumps({"answer": said})
     reader = READERS[int(rng.integers(len(READERS)))]
     if reader.name not in offered or rng.random() < guess:
@@ -81,10 +76,8 @@ def tell_and_repeat(
 
 class TrustReward:
     """1 if the reader that is best at this kind of film was asked, and is believed wherever another one disagrees.
-
     A right answer counts as one that believes it, so that no policy loses by seeing what the best reader has missed. It
-    does not apply to a task whose kind of film is not known.
-    """
+    does not apply to a task whose kind of film is not known."""
 
     name = "trust"
 
@@ -101,5 +94,4 @@ class TrustReward:
         return float(best in said and written in {str(item).lower() for item in accepted if item is not None})
 
     def explain_episode(self, episode: Episode) -> str:
-        """Return why the episode got its score, in a sentence."""
         return f"film: {episode.task.metadata.get('film')}; the right reader believed: {bool(self.of_episode(episode))}"

@@ -12,6 +12,7 @@ from typing import Literal, get_args
 
 import cv2
 import numpy as np
+from numpy.random import Generator as Rng
 
 from .anatomy import AERATION, SIDES, SIGNS, SIZE, SPACING, Chest, Side, draw_chest, draw_curve, get_grid
 
@@ -33,6 +34,9 @@ class Finding:
     side: Side | None  # None: cardiomegaly
     size: float
     seed: int
+
+
+Findings = tuple[Finding, ...]
 
 
 @dataclass
@@ -74,12 +78,7 @@ class Film:
 
 @lru_cache(maxsize=CACHED)
 def draw_film(
-    seed: int,
-    findings: tuple[Finding, ...] = (),
-    *,
-    study: int = 0,
-    difficulty: float = 0.5,
-    device: Device | bool | None = None,
+    seed: int, findings: Findings = (), *, study: int = 0, difficulty: float = 0.5, device: Device | bool | None = None
 ) -> Film:
     """Draw a film of the patient of a seed; two studies differ in exposure, position and noise. `difficulty` is 0
     (clear findings) to 1 (faint ones); `device` says which one there is, or whether there is a line, a pacemaker or
@@ -109,11 +108,10 @@ def _project(chest: Chest, layers: Layers) -> np.ndarray:
     air = AERATION * lung + layers.air * (lung > 0)
     air = np.clip(air - vessels - layers.tissue, 0, lung) + np.minimum(chest.gas, 60)
     tissue = np.clip(chest.tissue - air, 0, None)
-    loss: np.ndarray = MU * tissue + MU_BONE * chest.bone + MU_METAL * layers.metal
-    return loss
+    return np.asarray(MU * tissue + MU_BONE * chest.bone + MU_METAL * layers.metal)
 
 
-def _draw_position(rng: np.random.Generator) -> np.ndarray:
+def _draw_position(rng: Rng) -> np.ndarray:
     """Return how the patient stood: an affine map of pixels."""
     angle, scale = rng.normal(0, 1.6), rng.uniform(0.95, 1.03)
     center = SIZE / 2 - 0.5
@@ -122,7 +120,7 @@ def _draw_position(rng: np.random.Generator) -> np.ndarray:
     return warp
 
 
-def _expose(loss: np.ndarray, warp: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _expose(loss: np.ndarray, warp: np.ndarray, rng: Rng) -> np.ndarray:
     """Return the film of a projection: position, scatter, uneven exposure, noise, and the curve of the display."""
     loss = cv2.warpAffine(loss, warp, (SIZE, SIZE), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
     loss = cv2.GaussianBlur(loss, (0, 0), rng.uniform(0.55, 0.8))
@@ -141,7 +139,7 @@ def _expose(loss: np.ndarray, warp: np.ndarray, rng: np.random.Generator) -> np.
     return np.clip(np.round(value), 0, LEVELS).astype(np.uint16)
 
 
-def _stamp_letter(value: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _stamp_letter(value: np.ndarray, rng: Rng) -> np.ndarray:
     mark = np.zeros((SIZE, SIZE), np.float32)
     x, y = int(rng.integers(352, 372)), int(rng.integers(18, 34))
     mark[y : y + 16, x : x + 3] = mark[y + 13 : y + 16, x : x + 10] = 1.0
@@ -160,7 +158,6 @@ def _show(finding: Finding, mask: np.ndarray, warp: np.ndarray) -> Shown:
     return Shown(finding.label, finding.side, moved, (left, top, right, bottom), max(width, height) * SPACING)
 
 
-# ---------------------------------------------------------------------- findings
 def draw_finding(chest: Chest, finding: Finding, difficulty: float, layers: Layers) -> np.ndarray:
     """Draw a finding into the layers. Returns its mask (SIZE, SIZE); a heart is enlarged when the chest is drawn."""
     rng = np.random.default_rng([finding.seed, LABELS.index(finding.label), 5])
@@ -168,32 +165,24 @@ def draw_finding(chest: Chest, finding: Finding, difficulty: float, layers: Laye
     if finding.side is None:
         return chest.heart_mask
     draw = {
-        "effusion": _draw_effusion,
-        "pneumothorax": _draw_pneumothorax,
-        "consolidation": _draw_consolidation,
+        "effusion": _draw_effusion, "pneumothorax": _draw_pneumothorax, "consolidation": _draw_consolidation,
         "nodule": _draw_nodule,
-    }[finding.label]
+    }[finding.label]  # fmt: skip
     return draw(chest, finding.side, finding.size, faint, rng, layers)
 
 
-def _draw_effusion(
-    chest: Chest, side: Side, size: float, faint: float, rng: np.random.Generator, layers: Layers
-) -> np.ndarray:
+def _draw_effusion(chest: Chest, side: Side, size: float, faint: float, rng: Rng, layers: Layers) -> np.ndarray:
     x, y = get_grid()
     x = x * SIGNS[side]
-    floor = chest.domes[side] + 40
-    level = floor - (34 + 95 * size) + 8 * rng.random()
-    out = np.clip(x / chest.width, 0, 1)
-    surface = level + (24 + 14 * size) * (1 - out**2.2)
+    level = (chest.domes[side] + 40) - (34 + 95 * size) + 8 * rng.random()
+    surface = level + (24 + 14 * size) * (1 - np.clip(x / chest.width, 0, 1) ** 2.2)
     mask: np.ndarray = chest.lungs[side] & ~chest.heart_mask & (y > surface)
     depth = np.clip((y - surface) / (16 + 10 * size), 0, 1) ** 0.7
     layers.tissue += np.where(mask, (0.35 + 0.65 * depth) * faint**0.5 * AERATION * chest.depth, 0)
     return mask
 
 
-def _draw_pneumothorax(
-    chest: Chest, side: Side, size: float, faint: float, rng: np.random.Generator, layers: Layers
-) -> np.ndarray:
+def _draw_pneumothorax(chest: Chest, side: Side, size: float, faint: float, rng: Rng, layers: Layers) -> np.ndarray:
     """Air between the chest wall and a lung that has drawn back: no vessels, and a thin line along the lung."""
     x, y = get_grid()
     reach = chest.domes[side] - 70 + 75 * size
@@ -209,9 +198,7 @@ def _draw_pneumothorax(
     return mask
 
 
-def _draw_consolidation(
-    chest: Chest, side: Side, size: float, faint: float, rng: np.random.Generator, layers: Layers
-) -> np.ndarray:
+def _draw_consolidation(chest: Chest, side: Side, size: float, faint: float, rng: Rng, layers: Layers) -> np.ndarray:
     x, y = get_grid()
     half = (19 + 17 * size, 16 + 15 * size)
     cx, cy = _place_inside(chest, side, 27, rng)
@@ -232,9 +219,7 @@ def _draw_consolidation(
     return _keep_largest(mask)
 
 
-def _draw_nodule(
-    chest: Chest, side: Side, size: float, faint: float, rng: np.random.Generator, layers: Layers
-) -> np.ndarray:
+def _draw_nodule(chest: Chest, side: Side, size: float, faint: float, rng: Rng, layers: Layers) -> np.ndarray:
     x, y = get_grid()
     radius = 5.5 + 9.5 * size
     cx, cy = _place_inside(chest, side, 20, rng)
@@ -244,7 +229,7 @@ def _draw_nodule(
     return inside > 0
 
 
-def draw_device(chest: Chest, device: Device, side: Side, rng: np.random.Generator, layers: Layers) -> None:
+def draw_device(chest: Chest, device: Device, side: Side, rng: Rng, layers: Layers) -> None:
     """Draw a device, which is no finding."""
     sign = SIGNS[side]
     if device == "electrodes":
@@ -269,8 +254,7 @@ def draw_device(chest: Chest, device: Device, side: Side, rng: np.random.Generat
     layers.metal += 2.0 * (np.hypot(x - 34, y - 236) < 2.5)
 
 
-# ---------------------------------------------------------------------- shapes
-def _place_inside(chest: Chest, side: Side, margin: float, rng: np.random.Generator) -> tuple[float, float]:
+def _place_inside(chest: Chest, side: Side, margin: float, rng: Rng) -> tuple[float, float]:
     """Return a point of a lung field, at least `margin` mm from its edge and the heart, off the base and from
     pacemakers: wherever the finding may grow between two studies."""
     x, y = get_grid()
@@ -283,7 +267,7 @@ def _place_inside(chest: Chest, side: Side, margin: float, rng: np.random.Genera
     return float(x[rows[pick], columns[pick]]), float(y[rows[pick], columns[pick]])
 
 
-def _draw_clouds(rng: np.random.Generator, grain: float) -> np.ndarray:
+def _draw_clouds(rng: Rng, grain: float) -> np.ndarray:
     """Smooth noise (SIZE, SIZE) with a standard deviation of about 0.35; `grain` is the size of its spots in mm."""
     cells = max(3, round(SIZE * SPACING / grain))
     coarse = rng.standard_normal((cells, cells)).astype(np.float32)

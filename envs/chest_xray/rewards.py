@@ -39,14 +39,9 @@ class _Named:
     hedged: set[str]
     says_none: bool
 
-    def doubts(self, label: str) -> bool:
-        """Return whether the text also hedges or denies a finding; a denial without a side is of both sides."""
-        return not {label, re.sub("^(left|right)", "?", label)}.isdisjoint(self.hedged | self.denied)
-
 
 class FindingsReward:
     """F1 of the findings that an answer affirms and the right ones: F1 = 2 |A ∩ G| / (|A| + |G|).
-
     The field holds a list of texts, or one text that may be a sentence. A finding counts with its side ("left nodule",
     "an effusion on the right", "bilateral effusion"); cardiomegaly has none. A denied finding ("no effusion") is not
     affirmed. A finding that is hedged ("possible nodule", "effusion or consolidation"), or both affirmed and denied, or
@@ -80,11 +75,12 @@ class FindingsReward:
         said = named.affirmed | named.hedged
         if not right:
             return 1.0 if not said and named.says_none else 0.0
-        shared = {label for label in named.affirmed & right if not named.doubts(label)}
+        doubted = named.hedged | named.denied  # a denial without a side is of both sides
+        affirmed = named.affirmed & right
+        shared = {label for label in affirmed if doubted.isdisjoint({label, re.sub("^(left|right)", "?", label)})}
         return 2 * len(shared) / (len(said) + len(right))
 
     def explain(self, answer: Mapping[str, object] | None, reference: Mapping[str, object]) -> str:
-        """Return why the answer got its score, in a sentence."""
         named = _read_answer(get_field(answer, self.field), self.names)
         gold = get_field(reference, self.reference_field)
         right = ", ".join(map(to_text, gold)) if isinstance(gold, list | tuple) and gold else "none"
@@ -223,7 +219,6 @@ class SizeReward:
         return 0.0 if number is None else max(0.0, 1.0 - abs(number - right) / (self.tolerance * right))
 
 
-# ---------------------------------------------------------------------- how tools were used
 @dataclass(frozen=True)
 class ConsultedReward:
     """1 if a tool that bears on the question was asked, successfully; 0 otherwise, and without an answer. `bearing` are
@@ -276,7 +271,6 @@ class RepeatsReward:
 
 
 def count_repeats(episode: Episode) -> int:
-    """Return the number of calls that repeat an earlier one of the episode."""
     keys = [_describe_call(result) for result in _list_results(episode)]
     return len(keys) - len(set(keys))
 
@@ -287,8 +281,7 @@ def _list_results(episode: Episode) -> Iterator[ToolResult]:
 
 
 def _describe_call(result: ToolResult) -> str:
-    arguments = result.arguments or {}
-    named = {key: _name_picture(value) for key, value in arguments.items()}
+    named = {key: _name_picture(value) for key, value in (result.arguments or {}).items()}
     called = (result.tool_name, sorted((key, repr(value)) for key, value in named.items()))
     if any(isinstance(value, str) and _PICTURE.fullmatch(value) for value in named.values()):
         return repr(called)

@@ -24,8 +24,6 @@ _COMMA_NUMBER = re.compile(r"[-+]?(\d+,\d+|\d{1,3}(\.\d{3})+(,\d+)?)", re.ASCII)
 
 
 class CellRow(dict[str, Any]):
-    """The values of cells by column."""
-
     __slots__ = ("written",)
     written: dict[str, str]  # the cells themselves
 

@@ -52,13 +52,9 @@ class DataReport:
         if not self.compared:
             return f"{self.rows} rows; no column is compared, because data.features names none"
         fits = f"it fits: the columns of data.features, in {self.compared} rows"
-        return "\n".join(
-            [
-                f"{self.rows} rows; the first {self.compared} are compared",
-                *(f"{kind}: {sentence}" for kind, sentence in self.findings),
-                fits if self.fits else f"it does not fit; its columns: {', '.join(self.columns)}",
-            ]
-        )
+        head = f"{self.rows} rows; the first {self.compared} are compared"
+        verdict = fits if self.fits else f"it does not fit; its columns: {', '.join(self.columns)}"
+        return "\n".join([head, *(f"{kind}: {sentence}" for kind, sentence in self.findings), verdict])
 
 
 def compare_columns(env: DataEnv) -> DataReport:

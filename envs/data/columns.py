@@ -58,8 +58,7 @@ class ColumnMap:
             readers = [self._compile(item, field, f"{key}.{number}") for number, item in enumerate(spec)]
             return lambda row: [reader(row) for reader in readers]
         if isinstance(spec, Mapping) and spec.keys() == {"value"}:
-            constant = spec["value"]
-            return lambda row: constant
+            return lambda row: spec["value"]
         if isinstance(spec, Mapping) and spec.keys() == {"template"}:
             return self._compile_template(spec["template"], field, key)
         if isinstance(spec, Mapping) and field == "metadata":

@@ -31,7 +31,6 @@ from .splits import check_contradictions
 
 class DataEnv(BaseMultiTurnEnv):
     """An environment whose tasks are rows of a dataset, mapped by the setting `data`.
-
     A family of tasks subclasses it, declares its `fields`, and adds what every environment has: the answer, the tools,
     the reward. It may override `read_row` for what the fields alone cannot say. `needs_images` says that an image must
     be mapped; every row must have one if one is."""
@@ -74,9 +73,7 @@ class DataEnv(BaseMultiTurnEnv):
     def tools_of(self, task: Task) -> tuple[str, ...]:
         if self.shows_images(task):
             return self.tools
-        return tuple(
-            name for name in self.tools if not (tool := self.toolbox[name]).stateful and not tool.takes_pictures
-        )
+        return tuple(name for name in self.tools if not ((tool := self.toolbox[name]).stateful or tool.takes_pictures))
 
     @property
     def restricted(self) -> bool:  # type: ignore[override]

@@ -16,7 +16,7 @@ from .selection import DataTasks
 
 SHARE = 0.3  # of the reward
 EVIDENCE = TaskField("reference", "answers", required=False, description="PMIDs that support it, with evidence: true")
-_CITED = FrozenDict(
+CITED = FrozenDict(
     type="array", items={"type": ["string", "integer"]}, maxItems=20, description="PMIDs of articles that support it"
 )
 
@@ -44,22 +44,18 @@ class CitingEnv(DataEnv):
             raise ConfigError(f"{self.name}: {problem}", key="evidence")
 
     def _check_fields(self) -> None:
-        key = "data.columns.evidence"
         if not self.evidence and "evidence" in self.data.columns:
-            raise ConfigError(
-                f"{key}: {self.name} cites nothing; allowed: with evidence: true in vqa and report", key=key
-            )
+            key, allowed = "data.columns.evidence", "allowed: with evidence: true in vqa and report"
+            raise ConfigError(f"{key}: {self.name} cites nothing; {allowed}", key=key)
         super()._check_fields()
 
     def _build_answer(self, properties: Mapping[str, object]) -> Mapping[str, Any]:
         """Return the schema of an answer of these properties, and the citations."""
-        return build_object({**properties, **({"evidence": _CITED} if self.evidence else {})})
+        return build_object({**properties, **({"evidence": CITED} if self.evidence else {})})
 
     def _ask_for_evidence(self) -> str:
-        asked = (
-            'Search the literature, and cite in "evidence" the PMIDs of articles that support your answer, as found.'
-        )
-        return f" {asked}" if self.evidence else ""
+        ask = 'Search the literature, and cite in "evidence" the PMIDs of articles that support your answer, as found.'
+        return f" {ask}" if self.evidence else ""
 
     def _add_citations(self, parts: Mapping[str, tuple[Any, float]], *about: str, **needs: float) -> CombinedReward:
         """Return a reward of parts whose weights add up to 1, of which the citations take their share."""

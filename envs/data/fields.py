@@ -251,9 +251,7 @@ BOX_3D: Mapping[str, Any] = FrozenDict(type="array", items={"type": "number"}, m
 INDEX: Mapping[str, Any] = FrozenDict(type=["integer", "null"])
 
 
-def build_boxes(
-    *, labeled: bool = False, classes: Sequence[str] = (), box: Mapping[str, object] = BOX
-) -> dict[str, object]:
+def build_boxes(*, labeled: bool = False, classes: Sequence[str] = (), box: Mapping[str, Any] = BOX) -> dict[str, Any]:
     """Return a list of boxes, or of objects with `label` and `box`; `classes` are the allowed labels, empty: any."""
     if not labeled:
         return {"type": "array", "items": box, "maxItems": MAX_BOXES}

@@ -130,7 +130,6 @@ def measure_picture(
 ) -> BoxFrame | None:
     """Return the frame of the picture on which a box of the row lies: see `MappedRow.measure_image`. None if boxes are
     no pixels and no image can be a volume: then nothing is opened.
-
     A box on one of several slices of a volume needs its slice, and its plane unless it is that of the first picture or
     of the file. Without `may_open`, what the names of images say is checked; `images` may not be known yet."""
     named, in_volume, in_voxels = _read_place(row, place), row.boxes.format == "xyzxyz", row.boxes.frame == "voxel"

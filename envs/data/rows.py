@@ -21,14 +21,12 @@ MAX_LINE = 2**26  # bytes of a line
 
 class Rows(ABC):
     """A dataset as its tasks need it.
-
     name: in messages.
     columns: the names of its columns; of JSONL, those of the first rows.
     folder: where image paths start; None: there is none.
     starts: the first row of each group of rows that is read at once, and the number of all rows; empty: any row is
         found at once.
-    notes: how the source was read, and what in it is no data.
-    """
+    notes: how the source was read, and what in it is no data."""
 
     name: str
     columns: tuple[str, ...]
@@ -120,9 +118,8 @@ def parse_json(text: bytes) -> Any:
 
 
 def _list_keys(rows: Iterable[object]) -> tuple[str, ...]:
-    return tuple(
-        dict.fromkeys(name for keys in {tuple(row): 0 for row in rows if isinstance(row, dict)} for name in keys)
-    )
+    keys = dict.fromkeys(tuple(row) for row in rows if isinstance(row, dict))  # most rows have the same
+    return tuple(dict.fromkeys(name for names in keys for name in names))
 
 
 def _index_lines(path: Path) -> tuple[np.ndarray, np.ndarray]:

@@ -20,12 +20,10 @@ from .cells import CellRow
 from .columns import ColumnMap, Read, check_column, compile_path
 from .rows import Row, Rows
 from .settings import DataSettings, Difficulty
-from .splits import Cut, build_cut
+from .splits import Cut, Keep, build_cut
 
 WINDOW = 4  # row groups whose rows are shuffled together
 MAX_REWARDS = 2**28  # bytes of a file of rewards
-
-Keep = Callable[[Row], bool]
 
 
 @dataclass

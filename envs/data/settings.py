@@ -21,8 +21,7 @@ class HoldOut(Section):
 
     share: Share = Field(description="share of the rows, about")
     by: str | None = Field(
-        default=None,
-        description="column whose values are kept together, such as the patient; default: the id of the task",
+        None, description="column whose values are kept together, such as the patient; default: the id of the task"
     )
 
 
@@ -30,14 +29,11 @@ class BoxForm(Section):
     """How the dataset writes its boxes. Tasks hold them as fractions of the original image, or slice, or volume."""
 
     format: Literal["xyxy", "xywh", "xyzxyz"] = Field(
-        default="xyxy",
-        description="two corners, or the top left corner with width and height; xyzxyz: two corners in a volume",
+        "xyxy", description="two corners, or the top left corner with width and height; xyzxyz: two corners in a volume"
     )
-    unit: Coordinates = Field(
-        default="pixel", description="pixels of the whole image or slice (voxels), 0 to 1, or 0 to 1000"
-    )
+    unit: Coordinates = Field("pixel", description="pixels of the whole image or slice (voxels), 0 to 1, or 0 to 1000")
     frame: Literal["shown", "voxel"] = Field(
-        default="shown",
+        "shown",
         description="shown: the image or slice as it is shown; voxel: indices of a volume's own array in its file",
     )
 
@@ -55,12 +51,12 @@ class CellForm(Section):
     """How the cells of a CSV or TSV file are written."""
 
     decimal: Literal[".", ","] | None = Field(
-        default=None,
+        None,
         description="sign before decimals; default: a comma where semicolons separate the cells and none is like 1.5",
     )
-    true: tuple[str, ...] = Field(default=(), description="further texts for true, beside true, True and TRUE")
-    false: tuple[str, ...] = Field(default=(), description="further texts for false, beside false, False and FALSE")
-    null: tuple[str, ...] = Field(default=(), description="further texts for null, beside an empty cell, such as NA")
+    true: tuple[str, ...] = Field((), description="further texts for true, beside true, True and TRUE")
+    false: tuple[str, ...] = Field((), description="further texts for false, beside false, False and FALSE")
+    null: tuple[str, ...] = Field((), description="further texts for null, beside an empty cell, such as NA")
 
     @model_validator(mode="before")
     @classmethod
@@ -73,15 +69,15 @@ class Sample(Section):
     """Tasks drawn at random, in random order."""
 
     count: Count = Field(description="number of tasks; all, in random order, if there are fewer")
-    seed: Annotated[int, Field(ge=0)] = Field(default=0, description="of the draw")
+    seed: Annotated[int, Field(ge=0)] = Field(0, description="of the draw")
 
 
 class Difficulty(Section):
     """A band of difficulty: rows whose figure is outside it are left out, and so are rows without one."""
 
-    column: str | None = Field(default=None, description="the column with the figure")
+    column: str | None = Field(None, description="the column with the figure")
     rewards: FilePath | None = Field(
-        default=None, description="a file of mean rewards by task id, as `viewbox score --task-rewards` writes"
+        None, description="a file of mean rewards by task id, as `viewbox score --task-rewards` writes"
     )
     range: tuple[float, float] = Field(description="lowest and highest figure, both included")
 
@@ -98,56 +94,54 @@ class DataSettings(Section):
     """Where tasks come from, and how a row becomes a task."""
 
     source: FilePath | dict[str, FilePath] | None = Field(
-        default=None,
+        None,
         description="a file (.parquet, .arrow, .jsonl, .json, .csv, .tsv), a folder, a hub dataset as owner/name or "
         "owner/name@revision, or a file by split",
     )
-    config: str | None = Field(default=None, description="configuration of a hub dataset")
-    split: str = Field(default="train", description="a split of the source; with hold_out: train or test")
+    config: str | None = Field(None, description="configuration of a hub dataset")
+    split: str = Field("train", description="a split of the source; with hold_out: train or test")
     hold_out: Share | HoldOut | None = Field(
-        default=None,
+        None,
         description="share of the rows cut off as `split: test`, or {share, by: column}; null: the source's own splits",
     )
-    images: FilePath | None = Field(
-        default=None, description="folder in which image paths lie; default: that of the file"
-    )
+    images: FilePath | None = Field(None, description="folder in which image paths lie; default: that of the file")
     unit: Literal["HU"] | None = Field(
-        default=None, description="HU: images whose file names no unit, such as NIfTI, hold Hounsfield units"
+        None, description="HU: images whose file names no unit, such as NIfTI, hold Hounsfield units"
     )
     streaming: bool = Field(
-        default=False, description="read Parquet row group by row group instead of into an Arrow file; see docs/data.md"
+        False, description="read Parquet row group by row group instead of into an Arrow file; see docs/data.md"
     )
     columns: dict[str, Any] = Field(
         default_factory=dict,
         description="field of the task by column (a dotted path), {value: constant}, {template: Jinja2}, or a list",
     )
-    boxes: BoxForm = Field(default=BoxForm(), description="how boxes are written: {format, unit, frame}")
+    boxes: BoxForm = Field(BoxForm(), description="how boxes are written: {format, unit, frame}")
     cells: CellForm = Field(
-        default=CellForm(), description="how cells of CSV and TSV are written: {decimal, true, false, null}"
+        CellForm(), description="how cells of CSV and TSV are written: {decimal, true, false, null}"
     )
     where: str | tuple[str, ...] = Field(
-        default=(), description="conditions `column op value` that a row must meet, such as modality=CT"
+        (), description="conditions `column op value` that a row must meet, such as modality=CT"
     )
     group: str | None = Field(
-        default=None,
+        None,
         description="column whose equal values make rows one task, such as the image of a table with a row for each "
         "box: lists and boxes of the reference are joined, and every other field must agree",
     )
-    limit: Count | None = Field(default=None, description="at most so many tasks, the first ones")
+    limit: Count | None = Field(None, description="at most so many tasks, the first ones")
     sample: Count | Sample | None = Field(
-        default=None, description="so many tasks at random, or {count, seed}; default: all, in order"
+        None, description="so many tasks at random, or {count, seed}; default: all, in order"
     )
-    difficulty: Difficulty | None = Field(default=None, description="a band: {column, range} or {rewards: file, range}")
+    difficulty: Difficulty | None = Field(None, description="a band: {column, range} or {rewards: file, range}")
     bad_rows: Literal["skip", "stop"] = Field(
-        default="skip", description="a row of which no task can be made is left out and counted, or ends the run"
+        "skip", description="a row of which no task can be made is left out and counted, or ends the run"
     )
     features: dict[str, FeatureKind | tuple[Label, ...]] = Field(
         default_factory=dict,
         description="what the dataset should hold, for `viewbox data check`: a column (a dotted path) by text, number, "
         "bool, list, mapping or image, or by the texts that it may hold",
     )
-    restricted: bool = Field(default=False, description="images and answers must not leave this machine")
-    evaluation_only: str | None = Field(default=None, description="why the data may not be trained on")
+    restricted: bool = Field(False, description="images and answers must not leave this machine")
+    evaluation_only: str | None = Field(None, description="why the data may not be trained on")
 
     @property
     def conditions(self) -> tuple[str, ...]:

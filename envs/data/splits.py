@@ -6,7 +6,7 @@ import logging
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -27,6 +27,7 @@ MAX_CONTRADICTING = 0.1  # share of tasks whose labels or boxes contradict an ea
 _PERSON = re.compile(
     r"(patient|subject|participant|person|study|case|mrn|pid)([ _-]?((instance)?u?id|no|nr|number|name|key))?"
 )
+Keep = Callable[[Row], bool]
 _COUNTED = ("kind", "category")  # fields that say how an answer is counted
 
 log = logging.getLogger("viewbox.envs")
@@ -47,9 +48,7 @@ class Shared:
 class Cut:
     """The test of a row: whether it is in the chosen split. It counts the rows it has seen."""
 
-    def __init__(
-        self, data: DataSettings, used: set[str], is_test: Callable[[Row], bool], shared: Sequence[Shared]
-    ) -> None:
+    def __init__(self, data: DataSettings, used: set[str], is_test: Keep, shared: Sequence[Shared]) -> None:
         self._data, self._is_test, self._shared = data, is_test, shared
         self.used = used.union(*(link.used for link in shared))
         self._seen = self._held_out = 0
@@ -219,9 +218,7 @@ def _is_part(value: object) -> bool:
     return read_number(value) is None and normalize_label(to_text(value)) not in ("yes", "no", "maybe")
 
 
-def check_contradictions(
-    rows: Rows, columns: ColumnMap, fields: Mapping[str, TaskField], numbers: Collection[int]
-) -> None:
+def check_contradictions(rows: Rows, columns: ColumnMap, fields: Mapping[str, TaskField], numbers: list[int]) -> None:
     """Warn of tasks that ask the same of the same pictures, and have other right answers. Raise `ConfigError` if more
     than a few have labels or boxes, as of a table with a row for each."""
     if not can_compare(rows, columns):

@@ -85,9 +85,7 @@ def draw_canvas(seed: int, split: Split, difficulty: CanvasDifficulty) -> np.nda
     return field.clip(0, 255).astype(np.uint8)
 
 
-def _draw_distractor(
-    rng: np.random.Generator, size: int, side: int, keep_clear: tuple[int, int, int, int]
-) -> np.ndarray:
+def _draw_distractor(rng: np.random.Generator, size: int, side: int, clear: tuple[int, int, int, int]) -> np.ndarray:
     """Return a faint scratch, or a dot smaller than a digit, that does not touch the digit."""
     layer = np.zeros((size, size), np.float32)
     x, y = (int(v) for v in rng.integers(0, size, size=2))
@@ -97,6 +95,6 @@ def _draw_distractor(
         cv2.line(layer, (x, y), end, INK * 0.45, 1, cv2.LINE_AA)
     else:
         cv2.circle(layer, (x, y), max(1, side // 6), INK * 0.6, -1, cv2.LINE_AA)
-    x1, y1, x2, y2 = keep_clear
+    x1, y1, x2, y2 = clear
     layer[max(0, y1 - 2) : y2 + 2, max(0, x1 - 2) : x2 + 2] = 0
     return layer

@@ -91,11 +91,8 @@ class Digits(BaseMultiTurnEnv):
     def _task(self, seed: int) -> Task:
         number, label, (left, top, side) = place_digit(seed, self.split, self.difficulty)
         box = tuple(value / self.canvas for value in (left, top, left + side, top + side))
-        return Task(
-            id=f"digits-{self.split}-{seed}",
-            reference={"label": label, "bbox": box},
-            metadata={"seed": seed, "split": self.split, "image": number},
-        )
+        metadata = {"seed": seed, "split": self.split, "image": number}
+        return Task(f"digits-{self.split}-{seed}", reference={"label": label, "bbox": box}, metadata=metadata)
 
     def default_reward(self) -> CombinedReward:
         return CombinedReward({"label": (ExactMatchReward(field="label"), 0.5), "box": (IoUReward(field="bbox"), 0.5)})

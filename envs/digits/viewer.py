@@ -44,7 +44,6 @@ def write_gold_look(env: Any, task: Task) -> str:
 
 
 def write_demonstration(env: Any, task: Task, seed: int, habits: Habits) -> list[str]:
-    """Return the replies of one demonstration, in order."""
     rng = np.random.default_rng([seed, 2])
     kind = rng.random()
     wrong = str(rng.choice(LABELS))

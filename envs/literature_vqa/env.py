@@ -31,23 +31,13 @@ from ...utils.frozen import FrozenDict
 from ...utils.values import normalize_label, read_number, to_text
 from ..chest_xray import radiographs
 from ..chest_xray.anatomy import SPACING as FILM_SPACING
+from ..data.evidence import CITED
+from ..data.fields import build_object
 from ..phantom import anatomy
 from ..phantom.anatomy import ORGAN_VALUES
 from ..phantom.env import DISPLAY, WINDOW_WIDTH
 from ..vqa import list_spellings, write_choices
-from .world import (
-    KINDS,
-    QUESTIONS,
-    UNITS,
-    UNKNOWN,
-    LiteratureCase,
-    Question,
-    Split,
-    draw_case_film,
-    draw_case_slice,
-    plan_case,
-    write_query,
-)
+from . import world
 
 MAX_NUMBER = 40  # characters of a number with its unit
 SPELLINGS: Mapping[str, tuple[str, ...]] = {
@@ -61,7 +51,6 @@ _NUMBER = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)\s*([a-z%][a-z/ ]*)?", re.ASCII)
 @dataclass(frozen=True)
 class LiteratureAnswerReward:
     """1 if the answer is right, else 0.
-
     A number may have its unit ("35", "35 mg", "35 mg a day") and no other; every other kind is an exact match.
 
     >>> reward = LiteratureAnswerReward()
@@ -103,7 +92,6 @@ def name_numbers(answer: Mapping[str, Any], turns: Sequence[Turn]) -> dict[str, 
 
 
 TEST_SEEDS = 2**31  # seeds of the split test begin here
-MAX_CITED = 20
 ANSWER_SHARE = 0.35  # of the reward for a right answer that cites nothing
 FILM_NOTE = "The patient's left is on the right of the picture."
 SLICE_NOTE = "A solid lesion is a round spot, a little darker than its organ all over. A ring is no lesion."
@@ -125,18 +113,11 @@ class LiteratureVQA(BaseMultiTurnEnv):
     """
 
     name: ClassVar[str] = "literature_vqa"
-    answer: ClassVar[Any] = FrozenDict(
-        type="object",
-        properties={
-            "answer": {"type": ["string", "number"], "description": f'the answer, or "{UNKNOWN}"'},
-            "evidence": {
-                "type": "array",
-                "items": {"type": ["string", "integer"]},
-                "maxItems": MAX_CITED,
-                "description": "PMIDs of the articles that support it",
-            },
-        },
-        required=["answer", "evidence"],
+    answer: ClassVar[Any] = build_object(
+        {
+            "answer": {"type": ["string", "number"], "description": f'the answer, or "{world.UNKNOWN}"'},
+            "evidence": {**CITED, "description": "PMIDs of the articles that support it"},
+        }
     )
     metrics: ClassVar[Mapping[str, Metric]] = {"accuracy": AccuracyBy(LiteratureAnswerReward(), "category")}
 
@@ -145,11 +126,11 @@ class LiteratureVQA(BaseMultiTurnEnv):
     max_pixels = 224 * 224
     specialists = FrozenDict(search=FrozenDict(kind="literature", snapshot="package:literature"))
 
-    split: Annotated[Split, Field(description="the two splits share no topic of the literature")] = "train"
+    split: Annotated[world.Split, Field(description="the two splits share no topic of the literature")] = "train"
     num_tasks: Annotated[int, Field(ge=1, description="number of tasks")] = 100_000
     first_seed: Annotated[int, Field(ge=0, lt=TEST_SEEDS, description="seed of the first task; the next adds 1")] = 0
     questions: Annotated[
-        tuple[Question, ...], Field(description="kinds of questions, in turn. Empty: all there are")
+        tuple[world.Question, ...], Field(description="kinds of questions, in turn. Empty: all there are")
     ] = ()
     unanswerable: Annotated[
         float, Field(ge=0, le=1, description="share of the tasks whose answer no article supports")
@@ -168,38 +149,37 @@ class LiteratureVQA(BaseMultiTurnEnv):
         0.2
     )
 
-    # ------------------------------------------------------------------ tasks
     @cached_property
-    def kinds(self) -> tuple[Question, ...]:
-        return self.questions or QUESTIONS
+    def kinds(self) -> tuple[world.Question, ...]:
+        return self.questions or world.QUESTIONS
 
     @property
     def tasks(self) -> ProceduralTasks:
         first = self.first_seed + (TEST_SEEDS if self.split == "test" else 0)
         return ProceduralTasks(self.num_tasks, self._make_task, first)
 
-    def plan(self, task: Task) -> LiteratureCase:
+    def plan(self, task: Task) -> world.LiteratureCase:
         return self._plan(task.metadata["seed"], task.metadata["question"])
 
-    def _plan(self, seed: int, question: Question) -> LiteratureCase:
-        return plan_case(seed, question, self.split, self.unanswerable, self.difficulty, self.facts, self.told)
+    def _plan(self, seed: int, question: world.Question) -> world.LiteratureCase:
+        return world.plan_case(seed, question, self.split, self.unanswerable, self.difficulty, self.facts, self.told)
 
     def _make_task(self, seed: int) -> Task:
         question = self.kinds[seed % len(self.kinds)]
         case = self._plan(seed, question)
-        answerable = case.answer != UNKNOWN
+        answerable = case.answer != world.UNKNOWN
         answer: Any = case.answer
         if case.choices and answerable:
             answer = list_spellings([case.choices.index(str(case.answer))], case.choices)
         reference = {
             "answer": answer,
-            "kind": KINDS[question],
+            "kind": world.KINDS[question],
             "evidence": case.evidence,
             "about": "" if case.told else case.fact.topic.key,
             "category": "told" if case.told else question if answerable else "unanswerable",
         }
-        if question in UNITS:
-            reference["unit"] = UNITS[question]
+        if question in world.UNITS:
+            reference["unit"] = world.UNITS[question]
         prompt: dict[str, Any] = {"question": case.question}
         if case.choices:
             prompt["choices"] = case.choices
@@ -215,12 +195,11 @@ class LiteratureVQA(BaseMultiTurnEnv):
             return task.images
         seed = task.metadata["seed"]
         if task.metadata["question"] == "class":
-            drawn = draw_case_slice(seed, self.difficulty)
+            drawn = world.draw_case_slice(seed, self.difficulty)
             return [Source.of(drawn.pixels, unit="HU", spacing=(anatomy.SPACING,) * 2, display=DISPLAY)]
-        film = draw_case_film(self.plan(task), seed, self.difficulty)
+        film = world.draw_case_film(self.plan(task), seed, self.difficulty)
         return [Source.of(film.pixels, spacing=(FILM_SPACING,) * 2, display=radiographs.DISPLAY)]
 
-    # ------------------------------------------------------------------ what the model reads
     def system_prompt(self, task: Task) -> str:
         seen = SLICE_NOTE if task.metadata.get("question") == "class" else FILM_NOTE
         is_drawn = "seed" in task.metadata
@@ -228,7 +207,7 @@ class LiteratureVQA(BaseMultiTurnEnv):
         return (
             f"You answer a question about a patient's picture with the help of the literature.{invented} A newer "
             'article replaces an older one. Ignore retracted articles. In "evidence", cite the PMIDs of the articles '
-            f'that support your answer. If no article supports one, answer "{UNKNOWN}" and cite nothing.'
+            f'that support your answer. If no article supports one, answer "{world.UNKNOWN}" and cite nothing.'
         ) + (f" {seen}" if is_drawn else "")
 
     def user_message(self, task: Task) -> str:
@@ -246,7 +225,6 @@ class LiteratureVQA(BaseMultiTurnEnv):
             state.answer = FrozenDict(name_numbers(state.answer, state.turns))
         return result
 
-    # ------------------------------------------------------------------ scores
     def default_reward(self) -> CombinedReward:
         """Return a right answer earns its share; the rest is for what it cites, and needs a right answer."""
         evidence = Component(EvidenceReward(), 1 - ANSWER_SHARE, needs={"answer": 1.0})
@@ -280,7 +258,7 @@ def write_looks(env: LiteratureVQA, task: Task) -> tuple[str, ...]:
     replies = []
     web = next((f"{name}_web" for name, specialist in env.specialists.items() if specialist.kind == "literature"), None)
     if web in offered and not case.told:
-        replies.append(write_call(str(web), {"query": write_query(case.fact)}))
+        replies.append(write_call(str(web), {"query": world.write_query(case.fact)}))
     calls = [write_call(name, arguments) for name, arguments in _look(env, task).items() if name in offered]
     return (*replies, *(["\n".join(calls)] if calls else []))
 
@@ -292,12 +270,12 @@ def _look(env: LiteratureVQA, task: Task) -> dict[str, dict[str, Any]]:
         return {}
     looks: dict[str, dict[str, Any]] = {}
     if question == "class":
-        lesion = draw_case_slice(seed, env.difficulty).lesion
+        lesion = world.draw_case_slice(seed, env.difficulty).lesion
         assert lesion is not None
         looks["window_level"] = {"center": ORGAN_VALUES[lesion.organ], "width": WINDOW_WIDTH}
         box, factor = lesion.box, SLICE_ZOOM
     else:
-        [shown] = draw_case_film(env.plan(task), seed, env.difficulty).findings
+        [shown] = world.draw_case_film(env.plan(task), seed, env.difficulty).findings
         box, factor = shown.box, FILM_ZOOM
     x1, y1, x2, y2 = env.write_box(box, task)
     return looks | {"zoom": {"factor": factor, "center": [(x1 + x2) / 2, (y1 + y2) / 2]}}

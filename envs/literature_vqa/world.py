@@ -34,8 +34,6 @@ CLASSES = ("class I", "class II", "class III", "class IV")
 
 @dataclass(frozen=True)
 class Topic:
-    """What articles are about."""
-
     kind: TopicKind
     name: str
     split: Split
@@ -89,11 +87,8 @@ def read_facts(path: str | None = None) -> tuple[Fact, ...]:
 @lru_cache(maxsize=64)
 def find_facts(question: Question, split: Split, answerable: bool, path: str | None = None) -> tuple[Fact, ...]:
     """Return the facts of one question in a split that have an answer, or that have none."""
-    return tuple(
-        fact
-        for fact in read_facts(path)
-        if (fact.question, fact.topic.split, fact.is_answerable) == (question, split, answerable)
-    )
+    asked = question, split, answerable
+    return tuple(fact for fact in read_facts(path) if (fact.question, fact.topic.split, fact.is_answerable) == asked)
 
 
 def ask(fact: Fact, *, told: bool = False) -> str:
@@ -107,20 +102,14 @@ def write_query(fact: Fact) -> str:
     return f"{fact.topic.name} {_SENTENCES['words'][fact.question].format(drug=fact.drug)}"
 
 
-# ---------------------------------------------------------------------- cases from a seed
 # A wrong answer is as likely as chance makes it: yes and no come equally often, every finding, organ and choice too.
 # Whether a case has an answer does not show in its question or picture.
 UNKNOWN = "unknown"
 Kind = Literal["closed", "choice", "number", "text"]
 KINDS: dict[Question, Kind] = {
-    "shows": "closed",
-    "therapy": "text",
-    "dose": "number",
-    "effect": "number",
-    "cause": "choice",
-    "class": "choice",
+    "shows": "closed", "therapy": "text", "dose": "number", "effect": "number", "cause": "choice", "class": "choice",
     "limit": "number",
-}
+}  # fmt: skip
 UNITS: dict[Question, str] = {"dose": "mg", "effect": "%", "limit": "minutes"}
 CACHED = 64  # slices
 
@@ -165,7 +154,6 @@ def draw_case_film(case: LiteratureCase, seed: int, difficulty: float) -> Film:
 
 @lru_cache(maxsize=CACHED)
 def draw_case_slice(seed: int, difficulty: float) -> PhantomSlice:
-    """Return the slice of a case of the question `class`."""
     return draw_slice(seed, difficulty, has_lesion=True)
 
 

@@ -212,10 +212,8 @@ def _fill(values: np.ndarray, center: tuple[float, float], half: tuple[float, fl
 
 def _cut_window(center: tuple[float, float], reach: float) -> tuple[slice, slice]:
     """Return the part of the slice around a point, in which a small shape is drawn."""
-    x, y = center
-    rows, columns = (
-        slice(max(0, int((at - reach) / SPACING) - 2), max(0, int((at + reach) / SPACING) + 3)) for at in (y, x)
-    )
+    ends = [(int((at - reach) / SPACING) - 2, int((at + reach) / SPACING) + 3) for at in reversed(center)]
+    rows, columns = (slice(max(0, low), max(0, high)) for low, high in ends)
     return rows, columns
 
 

@@ -109,13 +109,9 @@ class Phantom(BaseMultiTurnEnv):
         return Task(f"phantom-{self.split}-{seed}", prompt=prompt, reference=reference, metadata=metadata)
 
     def default_reward(self) -> CombinedReward:
-        return CombinedReward(
-            {
-                "lesion": (ExactMatchReward("lesion"), 0.2),
-                "box": (IfGold(IoUReward("bbox"), "bbox"), 0.4),
-                "size": (IfGold(SizeReward("diameter_mm", 0.5, "diameter_mm"), "diameter_mm"), 0.4),
-            }
-        )
+        box = IfGold(IoUReward("bbox"), "bbox")
+        size = IfGold(SizeReward("diameter_mm", 0.5, "diameter_mm"), "diameter_mm")
+        return CombinedReward({"lesion": (ExactMatchReward("lesion"), 0.2), "box": (box, 0.4), "size": (size, 0.4)})
 
     def system_prompt(self, task: Task) -> str:
         return (
@@ -136,13 +132,9 @@ class Phantom(BaseMultiTurnEnv):
 
     def gold_answer(self, task: Task) -> dict[str, object]:
         """Return the correct answer as a model would write it."""
-        box = task.reference.get("bbox")
-        return {
-            "lesion": task.reference["lesion"],
-            "bbox": None if box is None else self.write_box(box, task),
-            "diameter_mm": task.reference.get("diameter_mm"),
-            "continue": False,
-        }
+        gold = task.reference
+        box = None if gold.get("bbox") is None else self.write_box(gold["bbox"], task)
+        return {"lesion": gold["lesion"], "bbox": box, "diameter_mm": gold.get("diameter_mm"), "continue": False}
 
     def oracle(self, task: Task) -> tuple[str, ...]:
         """Return a window on the organ and a zoom to the lesion, in one reply; without a lesion, to a ring."""

@@ -81,9 +81,7 @@ def check_secrets(config: Config) -> None:
     """Raise `ConfigError` if a section that the agent loop reads holds a key, which is not written."""
     for section in ("env", "reward", "rollout"):
         values = config.model_dump(mode="json", exclude_unset=True).get(section) or {}
-        for key in (
-            f"{section}.{name}" for name, value in values.items() if mask_settings({name: value})[name] != value
-        ):
+        for key in (f"{section}.{name}" for name, item in values.items() if mask_settings({name: item})[name] != item):
             problem = "looks like a key, and keys are not written"
             raise ConfigError(f"{key}: {problem}; allowed: the name of an environment variable", key=key)
 

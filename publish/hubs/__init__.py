@@ -30,8 +30,7 @@ def open_hub(
             raise ConfigError(f"--to {to} needs the folder to write; allowed: viewbox publish WHAT FOLDER", key="out")
         return hub(HubPlace(kind, folder=check_out(out, "folder", "OUT"), force=force))
     if out is not None:
-        raise ConfigError(
-            f"--to {to}: {str(out)!r} is a folder, and a hub needs none; allowed: --id owner/name", key="out"
-        )
+        problem = f"{str(out)!r} is a folder, and a hub needs none; allowed: --id owner/name"
+        raise ConfigError(f"--to {to}: {problem}", key="out")
     owner, name = split_repository(id, to)
     return hub(HubPlace(kind, owner, name, public))

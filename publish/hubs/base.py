@@ -136,7 +136,6 @@ def split_repository(id: str | None, to: str) -> tuple[str, str]:
     owner, slash, name = (id or "").partition("/")
     if not slash or not _OWNER.fullmatch(owner) or not _OWNER.fullmatch(name) or ".." in name:
         written = f"--id {id!r:.100}" if id else f"--to {to} without --id"
-        raise ConfigError(
-            f"{written}; allowed: --id owner/name, your name on the hub and that of the repository", key="id"
-        )
+        allowed = "--id owner/name, your name on the hub and that of the repository"
+        raise ConfigError(f"{written}; allowed: {allowed}", key="id")
     return owner, name

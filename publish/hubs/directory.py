@@ -77,9 +77,8 @@ def _list_own_files(out: Path, force: bool) -> list[Path]:
         manifest = json.loads((out / MANIFEST).read_text(encoding="utf-8"))
         files = {Path(name): str(digest) for name, digest in manifest["files"].items()}
     except FileNotFoundError:
-        raise ConfigError(
-            f"{out} was not written by `viewbox publish`; allowed: an empty folder or one that does not exist"
-        ) from None
+        allowed = "an empty folder or one that does not exist"
+        raise ConfigError(f"{out} was not written by `viewbox publish`; allowed: {allowed}") from None
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise ConfigError(f"{out / MANIFEST} cannot be read ({error}); choose another folder") from error
     if not force:

@@ -120,9 +120,8 @@ class Prime(Hub):
                     check=False,
                 )
             except subprocess.TimeoutExpired as error:
-                raise ConfigError(
-                    f"--to prime: `prime env {words[0]}` took more than {TIMEOUT:.0f} s", key="to"
-                ) from error
+                problem = f"`prime env {words[0]}` took more than {TIMEOUT:.0f} s"
+                raise ConfigError(f"--to prime: {problem}", key="to") from error
             said = mask_message(done.stdout + done.stderr)
             if done.returncode == 0:
                 return said

@@ -8,16 +8,11 @@ whose reference no answer can meet (`Unmeasurable`) is left out, with a warning.
 gold box) is NaN. `viewbox.summarize` adds bootstrap intervals and the number of pairs that each figure counts.
 """
 
-from .base import AccuracyBy as AccuracyBy
-from .base import Among as Among
-from .base import MeanScore as MeanScore
-from .base import Metric as Metric
-from .base import Pair as Pair
-from .base import PairMetric as PairMetric
-from .base import PreparedMetric as PreparedMetric
-from .detection import BoxRates as BoxRates
-from .detection import MeanAveragePrecision as MeanAveragePrecision
-from .labels import Accuracy as Accuracy
-from .labels import CalibrationError as CalibrationError
-from .labels import MacroF1 as MacroF1
-from .labels import TopK as TopK
+from .base import AccuracyBy, Among, MeanScore, Metric, Pair, PairMetric, PreparedMetric
+from .detection import BoxRates, MeanAveragePrecision
+from .labels import Accuracy, CalibrationError, MacroF1, TopK
+
+__all__ = [
+    "Accuracy", "AccuracyBy", "Among", "BoxRates", "CalibrationError", "MacroF1", "MeanAveragePrecision",
+    "MeanScore", "Metric", "Pair", "PairMetric", "PreparedMetric", "TopK",
+]  # fmt: skip

@@ -37,7 +37,6 @@ class MatchedPair(NamedTuple):
 @dataclass(frozen=True)
 class BoxMetric(PairMetric):
     """The settings that tell a metric of boxes how to read them.
-
     `field` holds one box or a list of boxes, or, with `box_key`, mappings with a box at that key. Both sides use
     `format` and the same frame. The class of a box is at its own `label_key`, else at the answer's `label_field`;
     without both there is one class. The confidence is its own `confidence`, else the answer's; it is 1 if missing and
@@ -89,8 +88,7 @@ class BoxMetric(PairMetric):
             return [(common, 1.0, None)]
         stated = get_field(whole, "confidence")
         if self.box_key is None:
-            confidence = _read_confidence(stated)
-            return [(label or common, confidence, box) for box, label in boxes]
+            return [(label or common, _read_confidence(stated), box) for box, label in boxes]
         items = [value] if isinstance(value, Mapping) else value
         return [
             (label or common, _read_confidence(stated if score is None else score), box)
@@ -125,7 +123,6 @@ def match_boxes(boxes: Sequence[Box | None], gold: Sequence[Box | None], thresho
 @dataclass(frozen=True)
 class MeanAveragePrecision(BoxMetric):
     """Average precision, the mean over classes, at each of `thresholds` and averaged over 0.5:0.95.
-
     As COCO computes it (`pycocotools.COCOeval`, all areas, 100 detections per class and answer): greedy matching by
     confidence, precision made monotone, interpolated at 101 recalls; classes without gold do not count. Detections of
     equal confidence are added at once, so that the order of the pairs does not matter; where answers state no
@@ -235,9 +232,8 @@ class _Averages:
 
     def compute_figures(self, counts: np.ndarray) -> np.ndarray:
         block = max(1, _BLOCK // (max((len(entry.group) for entry in self.classes), default=0) + 1))
-        return np.concatenate(
-            [self._compute_block(counts[start : start + block]) for start in range(0, max(1, len(counts)), block)]
-        )
+        starts = range(0, max(1, len(counts)), block)
+        return np.concatenate([self._compute_block(counts[start : start + block]) for start in starts])
 
     def _compute_block(self, counts: np.ndarray) -> np.ndarray:
         columns = len(self.names) - 1

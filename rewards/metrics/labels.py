@@ -91,7 +91,6 @@ class TopK(MeanMetric):
 @dataclass(frozen=True)
 class MacroF1(LabelMetric):
     """The mean over classes of F1 = 2 tp / (answered + gold): rare classes count as much as common classes.
-
     The classes are the gold labels. An answer outside them, or a missing answer, counts only as a miss of its gold
     class (scikit-learn: `f1_score(…, labels=<the gold labels>, average="macro", zero_division=0)`). Of a list of
     accepted golds the first names the class. Labels compare as in `ExactMatchReward`. Range: [0, 1].
@@ -147,7 +146,6 @@ def _compute_macro_f1(sums: np.ndarray) -> np.ndarray:
 @dataclass(frozen=True)
 class CalibrationError(LabelMetric):
     """Expected calibration error and Brier score of the answer's `confidence` in [0, `scale`]; 0 is best.
-
     `ece` = Σ_b n_b / n · |accuracy_b - mean confidence_b| over `bins` of equal width, each open to the left: (0.1, 0.2]
     (Guo et al. 2017, after Naeini et al. 2015). `brier` is the mean of (confidence - right)² (Brier 1950). An answer
     is right as `ExactMatchReward` compares. The confidence is divided by `scale`, as in `BrierReward`. Pairs without
@@ -193,6 +191,5 @@ class CalibrationError(LabelMetric):
 
 def _compute_calibration(sums: np.ndarray) -> np.ndarray:
     gold, stated, squared = sums[:, 0], sums[:, 1], sums[:, 2]
-    return np.stack(
-        [divide(np.abs(sums[:, 3:]).sum(axis=1), stated), divide(squared, stated), divide(stated, gold)], axis=1
-    )
+    ece = divide(np.abs(sums[:, 3:]).sum(axis=1), stated)
+    return np.column_stack([ece, divide(squared, stated), divide(stated, gold)])

@@ -189,7 +189,6 @@ def push_dataset(file: Path, name: str, environment: str, report: SelectionRepor
                 repo_id=name, repo_type="dataset", folder_path=draft, commit_message=f"{report.kept} episodes"
             )
         except (hub.errors.HfHubHTTPError, OSError, ValueError) as error:
-            raise ConfigError(
-                f"--push {name}: {make_line(error, 300)}; the export stays in {file}", key="push"
-            ) from error
+            problem = f"{make_line(error, 300)}; the export stays in {file}"
+            raise ConfigError(f"--push {name}: {problem}", key="push") from error
     return str(url)

@@ -119,9 +119,8 @@ def _list_bounded(path: Path, batches: Iterable[Any]) -> Iterator[dict[str, Any]
             size = sum(_measure(column) for column in row.columns)
             left -= size
             if size > MAX_ROW or left < 0:
-                raise ConfigError(
-                    f"{path}: unpacks to too much; allowed: {MAX_ROW:,} bytes a row, {MAX_RATIO} times the file"
-                )
+                allowed = f"{MAX_ROW:,} bytes a row, {MAX_RATIO} times the file"
+                raise ConfigError(f"{path}: unpacks to too much; allowed: {allowed}")
             yield from row.to_pylist()
 
 

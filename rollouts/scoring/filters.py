@@ -115,9 +115,8 @@ def explain_missing(episodes: Iterable[Episode], field: str) -> str:
             return ""
         owner = get_field(episode, head) if dot and number < MAX_READ else None
         near.update(map(str, owner) if isinstance(owner, Mapping) else ())
-    return f"no episode has the field {field}: " + describe_unknown(
-        f"field of {head or 'an episode'}", last, sorted(near)
-    )
+    problem = describe_unknown(f"field of {head or 'an episode'}", last, sorted(near))
+    return f"no episode has the field {field}: {problem}"
 
 
 def get_field(episode: Episode, field: str) -> Any:

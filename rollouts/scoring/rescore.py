@@ -172,9 +172,7 @@ def score_run(
     if task_rewards is not None:
         write_task_rewards(Path(task_rewards), rescored.totals)
     summary = rescored.tally.summarize(resamples, seed=seed, change=SCORES)
-    changes = {
-        prefix: _describe_change(item) for prefix, item in table.collect_changes(summary.figures, *SCORES).items()
-    }
+    changes = {kind: _describe_change(item) for kind, item in table.collect_changes(summary.figures, *SCORES).items()}
     groups = () if group_by is None else _compare_groups(table, resamples > 0)
     problems = list(summary.problems)
     if group_by is not None and [item.value for item in groups] == ["null"]:

@@ -115,9 +115,8 @@ def _check_section(name: object, settings: Mapping[str, Any], where: str) -> Non
     file, an address or code."""
     if not isinstance(name, str) or name not in ENVIRONMENTS:
         known = ", ".join(sorted(ENVIRONMENTS))
-        raise ConfigError(
-            f"{where}env.name = {name!r:.200}; allowed in a run's own files: {known}; {USE_YOURS}", key="name"
-        )
+        problem = f"{where}env.name = {name!r:.200}; allowed in a run's own files: {known}"
+        raise ConfigError(f"{problem}; {USE_YOURS}", key="name")
     cls: type = load_class(name)
     fields = model_of(cls).model_fields
     for key, value in settings.items():
@@ -252,9 +251,8 @@ def find_reward(reward: RewardArgument, *runs: Path, ask_judge: bool = False) ->
         return _build_source(built, spec, path.stem)
     if ":" in str(reward):
         return _build_source(load_reward(str(reward)), str(reward))
-    raise ConfigError(
-        f"reward {str(reward)!r}; allowed: a file reward.yaml, package.module:name or path/to/file.py:name"
-    )
+    allowed = "a file reward.yaml, package.module:name or path/to/file.py:name"
+    raise ConfigError(f"reward {str(reward)!r}; allowed: {allowed}")
 
 
 def _build_source(reward: AnyReward | Callable[..., float | None], about: Any, name: str = "") -> RewardSource:

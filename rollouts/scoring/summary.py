@@ -20,15 +20,7 @@ from ...errors import ConfigError
 from ...records import Episode, Scores
 from ...rewards import ExactMatchReward
 from ...rewards.looks import read_looks
-from ...rewards.metrics.base import (
-    Metric,
-    PairMetric,
-    PreparedMetric,
-    ResampledMetric,
-    SumFigures,
-    divide,
-    sum_by_group,
-)
+from ...rewards.metrics import base
 from ...utils.concurrency import contain_exit
 from ...utils.terminal import make_line, make_printable
 from ..store.layout import IMPORTED
@@ -118,14 +110,14 @@ class EnvironmentMetrics:
         self.source = source
         self.problems: dict[str, str] = {}  # by the environment that cannot be created
         self._is_yours = source is not None and not foreign
-        self._by_name: dict[str, Mapping[str, Metric]] = {}
+        self._by_name: dict[str, Mapping[str, base.Metric]] = {}
 
     @property
     def names_environment(self) -> bool:
         """Whether the metrics of an episode depend on the environment that it names."""
         return self.source is None or hasattr(self.source, "metrics_of")
 
-    def get_metrics(self, environment: str) -> Mapping[str, Metric]:
+    def get_metrics(self, environment: str) -> Mapping[str, base.Metric]:
         """Return the metrics of an episode of this environment.
 
         >>> EnvironmentMetrics().get_metrics("nowhere"), EnvironmentMetrics({}).get_metrics("nowhere")
@@ -142,7 +134,7 @@ class EnvironmentMetrics:
             self._by_name[name] = self._make_metrics(name) if name else {}
         return self._by_name[name]
 
-    def _make_metrics(self, name: str) -> Mapping[str, Metric]:
+    def _make_metrics(self, name: str) -> Mapping[str, base.Metric]:
         try:
             env = make_environment(name, {}, "", is_yours=self._is_yours, reward=ExactMatchReward())
             return getattr(env, "metrics", {})
@@ -158,7 +150,7 @@ class EnvironmentMetrics:
 class MetricSamples:
     """A metric, and its rows: what it needs of each episode."""
 
-    def __init__(self, metric: Metric) -> None:
+    def __init__(self, metric: base.Metric) -> None:
         self.metric = metric
         self._episodes = array("q")
         self._rows: list[Any] = []
@@ -173,7 +165,7 @@ class MetricSamples:
         try:
             with contain_exit():
                 row: Any = answer, reference
-                if isinstance(self.metric, PairMetric):
+                if isinstance(self.metric, base.PairMetric):
                     row = self.metric.extract_stats(answer, reference)
         except Exception as error:
             self.failures += 1
@@ -182,7 +174,7 @@ class MetricSamples:
             self._episodes.append(episode)
             self._rows.append(row)
 
-    def prepare(self, ranks: np.ndarray, tasks: np.ndarray) -> PreparedMetric:
+    def prepare(self, ranks: np.ndarray, tasks: np.ndarray) -> base.PreparedMetric:
         """Prepare the rows for the bootstrap. `ranks`: the order of the rows, (episodes,). `tasks`: the number of each
         episode's task, (episodes,). Raises what the metric raised in `add` if it could read no pair."""
         if self.first_failure is not None and not self._rows:
@@ -190,13 +182,13 @@ class MetricSamples:
         episodes = np.array(self._episodes, int)
         order = np.argsort(ranks[episodes])
         rows, groups = [self._rows[i] for i in order.tolist()], tasks[episodes[order]]
-        if isinstance(self.metric, PairMetric):
+        if isinstance(self.metric, base.PairMetric):
             return self.metric.prepare(rows, groups)
-        return ResampledMetric(self.metric, rows, groups)
+        return base.ResampledMetric(self.metric, rows, groups)
 
 
 def compute_metric(
-    prepared: PreparedMetric, rows: int, tasks: int, resamples: int, seed: int
+    prepared: base.PreparedMetric, rows: int, tasks: int, resamples: int, seed: int
 ) -> tuple[dict[str, Interval], int]:
     """Return every defined figure of a metric of `rows` episodes over those that it counts, by name, and how many draws
     its interval is of: an expensive one has fewer, and a single task none. Raises what the metric raises."""
@@ -212,7 +204,7 @@ def compute_metric(
     return figures, number
 
 
-class WellFormed(PairMetric):
+class WellFormed(base.PairMetric):
     """The share of replies that were not malformed. Its "answer" holds the counts of one episode."""
 
     name = "well_formed"
@@ -221,9 +213,9 @@ class WellFormed(PairMetric):
         assert answer is not None
         return answer["malformed"], answer["replies"]
 
-    def prepare(self, rows: Sequence[tuple[float, float]], groups: np.ndarray) -> PreparedMetric:
-        sums = sum_by_group(np.array(rows, float).reshape(len(rows), 2), groups)
-        return SumFigures([self.name], len(rows), sums, lambda sums: 1 - divide(sums[:, :1], sums[:, 1:]))
+    def prepare(self, rows: Sequence[tuple[float, float]], groups: np.ndarray) -> base.PreparedMetric:
+        sums = base.sum_by_group(np.array(rows, float).reshape(len(rows), 2), groups)
+        return base.SumFigures([self.name], len(rows), sums, lambda sums: 1 - base.divide(sums[:, :1], sums[:, 1:]))
 
 
 class EpisodeTally:

@@ -109,9 +109,8 @@ class ScoreColumn:
         if stored is None:
             return None
         if stored.crc != crc:
-            raise StoreError(
-                f"{self.path}: the episode in line {line} changed after it was scored; score the run again"
-            )
+            problem = f"the episode in line {line} changed after it was scored; score the run again"
+            raise StoreError(f"{self.path}: {problem}")
         return Scores(stored.total, stored.components, turns=stored.turns)
 
     def _read(self, file: BinaryIO) -> Iterator[ColumnLine]:

@@ -49,6 +49,7 @@ def test_both_ways_are_played_stored_and_compared(evaluate, tmp_path, more):
     arguments = [*DIGITS, 5, "--json", *more]
     with serve(look_if_possible) as server:
         status, out, _ = evaluate(*arguments, "--endpoint", server.url)
+    assert {bool(body.get("tools")) for body in server.bodies} == ({True} if more else {True, False})
     found = json.loads(out.splitlines()[-1])
     assert (status, found["tasks"]) == (0, 5)
     assert found["gains"]["reward"]["difference"]["mean"] > 0.1
@@ -101,7 +102,6 @@ def test_the_held_out_tasks_of_a_config_are_played(evaluate):
     assert {e.task.metadata["split"] for e in load("e/with_tools/episodes")} == {"test"}
 
 
-# ---------------------------------------------------------------------- other pictures
 def read_last_picture(body):
     pictures = re.findall(r"data:image/\w+;base64,([^\"]+)", json.dumps(body["messages"]))
     return np.asarray(Image.open(io.BytesIO(base64.b64decode(pictures[-1]))).convert("L")), len(pictures)
@@ -115,10 +115,6 @@ def answer_what_is_seen(body, number):
 def zoom_and_answer(body, number):
     picture, count = read_last_picture(body)
     return ZOOM if count == 1 else make_completion(RIGHT if picture.std() > 0 else WRONG)
-
-
-def zoom_and_guess(body, number):
-    return ZOOM if read_last_picture(body)[1] == 1 else make_completion(RIGHT)
 
 
 def test_the_pictures_are_worth_what_is_lost_without_them(evaluate):
@@ -145,15 +141,14 @@ def weigh():
     return {name: one["scores"]["reward"]["difference"]["mean"] for name, one in read("pictures")["pictures"].items()}
 
 
-@each("policy, is_read", [(zoom_and_answer, True), (zoom_and_guess, False)])
-def test_a_call_is_worth_what_is_lost_when_its_picture_is_another(evaluate, tmp_path, policy, is_read):
-    with serve(policy) as server:
+def test_a_call_is_worth_what_is_lost_when_its_picture_is_another(evaluate):
+    with serve(zoom_and_answer) as server:
         given = (*DIGITS, 6, "--pictures", "real,blank,other", "--of", "zoom", "--endpoint", server.url)
         status, out, _ = evaluate(*given)
     assert status == 0
     assert all(f"cost: episodes: {words}" in out for words in ("6 real", "6 blank, 6 other"))
     assert [one["tasks"] for one in read("pictures")["pictures"].values()] == [6, 6]
-    assert {name: worth > 0.1 for name, worth in weigh().items()} == {"blank": is_read, "other": False}
+    assert {name: worth > 0.1 for name, worth in weigh().items()} == {"blank": True, "other": False}
 
 
 # digits has no window_level, the other part of the mixture has
@@ -177,7 +172,6 @@ def test_calls_in_several_replies_are_worth_something_each(evaluate):
     assert found == {"blank": True, "blank_1": False, "blank_2": True}  # it answers by the last one
 
 
-# ---------------------------------------------------------------------- a target at several scales
 def read_from(least):
     """Return a policy that answers right if its latest picture shows at least so many pixels for one: the canvas has
     192 pixels, so the script's zoom by f shows f / 4."""
@@ -219,7 +213,6 @@ def test_the_scale_from_which_a_target_is_read_is_found(evaluate, tmp_path, nati
             assert [result.success for turn in episode.turns for result in turn.tool_results] == [True, second]
 
 
-# ---------------------------------------------------------------------- what is refused
 @each("more, said", [(["--pictures", "blanc"], "unknown pictures 'blanc'; allowed: blank, other, real, shuffled"),
     (["--pictures", "real"], "allowed: real, and blank, other, shuffled or some of these"),
     (["--pictures", "blank", "--of", "zom"], "unknown tool 'zom'; allowed: zoom (did you mean 'zoom'?)"),
@@ -231,10 +224,3 @@ def test_the_scale_from_which_a_target_is_read_is_found(evaluate, tmp_path, nati
 def test_what_cannot_be_shown_is_refused(evaluate, tmp_path, more, said):
     status, _, err = evaluate("--endpoint", "http://127.0.0.1:9/v1", *DIGITS, 3, *more)
     assert (status, said in err) == (2, True), err
-
-
-@pytest.mark.slow
-def test_a_model_that_is_not_there_is_named_with_its_neighbors(evaluate, tmp_path):
-    (tmp_path / "runs" / "mine" / "model").mkdir(parents=True)
-    status, _, err = evaluate("--config", "quickstart", "--model", "runs/mine/modle", "--tasks", 1)
-    assert (status, "'runs/mine/modle': no such folder (did you mean 'runs/mine/model'?)" in err) == (2, True)

@@ -15,10 +15,6 @@ def episode(number=0):
     return Episode(Task(f"t{number}"), end_reason="answered", scores=Scores(0.5, {"label": 1.0}))
 
 
-def terminal(width=80):
-    return Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None)
-
-
 async def watched(progress, episodes):
     """Shows the progress while episodes end: what had been written when the last one had."""
     with progress.show():
@@ -46,15 +42,15 @@ def test_the_line_has_the_means_the_speed_and_the_time_left(new, earlier, load, 
     assert progress.render_line(2.0) == line
 
 
-def test_a_terminal_shows_one_line_that_changes_and_keeps_the_last():
-    progress = Progress(2, terminal())
-    during = asyncio.run(watched(progress, [episode(), episode(1)]))
-    assert "0/2" in during
-    assert "answered 2" in during
+def test_a_terminal_shows_one_line_that_changes_tells_the_first_error_above_it_and_keeps_the_last():
+    progress = Progress(2, Console(file=io.StringIO(), force_terminal=True, width=80, color_system=None))
+    failed = Episode(Task("t7"), end_reason="error", turns=(Turn("user", "q"),), info={"error": "HTTP 400: full"})
+    during = asyncio.run(watched(progress, [episode(), failed]))
+    assert all(words in during for words in ("0/2", "first error, task t7: HTTP 400: full", "answered 1"))
     after = progress.console.file.getvalue()[len(during) :]
     kept = after.rpartition("\x1b[2K")[2]  # what stands after the last line was wiped
     assert kept.strip().startswith("2/2  reward 0.50")
-    assert kept.endswith("answered 2\n")
+    assert kept.endswith("answered 1, error 1\n")
 
 
 def test_a_file_gets_plain_lines(monkeypatch):
@@ -65,10 +61,3 @@ def test_a_file_gets_plain_lines(monkeypatch):
     assert len(lines) > 3
     assert all(line.startswith("1/2  reward 0.50") and "1 of 2 slots" in line for line in lines)
     assert "\x1b" not in during
-
-
-def test_the_first_error_is_told_while_the_line_stands():
-    progress = Progress(2, terminal())
-    failed = Episode(Task("t7"), end_reason="error", turns=(Turn("user", "q"),), info={"error": "HTTP 400: full"})
-    during = asyncio.run(watched(progress, [failed]))
-    assert "first error, task t7: HTTP 400: full" in during

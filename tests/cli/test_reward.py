@@ -46,7 +46,6 @@ def components(viewbox, *arguments):
     return {row["name"]: row for row in found["components"]}, found["total"]
 
 
-# ---- an answer that is given
 def test_every_component_is_printed_with_weight_score_gate_and_why(viewbox, reward):
     status, out, err = viewbox("reward", "try", reward, "--answer", WRONG, "--reference", GOLD)
     assert (status, err) == (0, "")
@@ -105,7 +104,6 @@ def test_what_is_printed_of_a_reward(viewbox, tmp_path, monkeypatch):
         assert ("raised KeyError: 'nothing'" in err) == bool(status)
 
 
-# ---- a saved episode
 def test_a_saved_episode_brings_answer_reference_and_what_it_did_unless_they_are_given(viewbox, reward, run):
     found, total = components(viewbox, reward, "--episode", f"{run}#2")
     scores = {name: row["score"] for name, row in found.items()}
@@ -117,7 +115,6 @@ def test_a_saved_episode_brings_answer_reference_and_what_it_did_unless_they_are
         assert (found["label"]["score"], found["tools"]["score"]) == (0.0, 0.5)
 
 
-# ---- how it ends where something is wrong
 WRONG_ARGUMENTS = [
     ([], "--answer and --reference: missing; give --answer and --reference, or --episode RUN#LINE"),
     (["--answer", "{}"], "--reference: missing"),

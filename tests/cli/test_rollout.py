@@ -1,6 +1,5 @@
 """`viewbox rollout`: what it plays, leaves behind and says of a model, and that nothing is lost however it ends."""
 
-import asyncio
 import json
 import shutil
 import signal
@@ -18,7 +17,7 @@ import pytest
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from tests.support import forks, servers
+from tests.support import forks
 from tests.support.families import save_family
 from tests.support.servers import make_completion, make_response, make_script, serve
 from tests.support.tables import each
@@ -27,7 +26,6 @@ from viewbox.cli import play
 from viewbox.configs import schema
 from viewbox.envs.digits import Digits, viewer
 from viewbox.rewards import build
-from viewbox.rollouts.job import build_job, create_rollout_folder, open_session
 
 ENV = Digits()
 RIGHT = viewer.write_answer(ENV, ENV.tasks[0])
@@ -152,18 +150,20 @@ def test_the_thinking_tags_of_a_served_model_are_a_setting_of_its_run(viewbox):
     assert (episode.end_reason, dict(episode.answer)["label"]) == ("answered", ENV.tasks[0].reference["label"])
 
 
-PLAY = """
-import sys
-from viewbox.cli.play import play_job
-from viewbox.rollouts.job import build_job, create_rollout_folder
-job = build_job(env="digits", endpoint=sys.argv[1], model="m", tasks=2)
-play_job(job, create_rollout_folder(job), retry_failed=False)
-print(sorted({"torch", "transformers"} & set(sys.modules)))
+COMMANDS = """
+import json, sys
+from viewbox.cli import app
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["viewbox", *words]
+    try: app.main()
+    except SystemExit as ended: assert not ended.code, ended.code
+print(sorted({"torch", "transformers", "trl", "datasets"} & set(sys.modules)))
 """
 
 
-def test_against_an_endpoint_no_torch_is_loaded(tmp_path, right):
-    line = [sys.executable, "-c", PLAY, right.url]
+def test_against_an_endpoint_and_for_scoring_no_torch_is_loaded(tmp_path, right):
+    commands = [["rollout", *map(str, at(right, "--tasks", 2, out="o"))], ["score", "o"]]
+    line = [sys.executable, "-c", COMMANDS, json.dumps(commands)]
     done = subprocess.run(line, capture_output=True, text=True, cwd=tmp_path, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
 
@@ -284,24 +284,6 @@ def test_two_commands_do_not_write_one_folder(viewbox, tmp_path):
 
 
 # ---------------------------------------------------------------------- what goes wrong
-def test_against_a_server_that_does_everything_wrong_every_episode_is_stored_with_a_named_reason(viewbox):
-    wrong = [
-        make_response(429, Retry_After="1"), make_response(500, "boom"), servers.cut_body, servers.drip_body,
-        make_response(200, "{"), make_response(200, {"choices": []}), servers.flood_body, make_completion(None),
-        make_completion("\ud800 {"), make_completion("", ("a", "\udfff", '{"factor": 1e999}')), ZOOM,
-        make_completion(RIGHT)
-    ]  # fmt: skip
-    began = time.monotonic()
-    with serve(lambda body, n: wrong[(n * 5) % len(wrong)]) as server:
-        code, out, _ = viewbox(*at(server, "--tasks", 30, "rollout.timeout=4", out="o"))
-    assert (code, "30/30" in out) == (0, True)
-    assert time.monotonic() - began < 120
-    assert places(Path("o")) == {(i, 0): 1 for i in range(30)}
-    episodes = list(load("o/episodes"))
-    assert {e.end_reason for e in episodes} <= {"answered", "error", "timeout", "malformed", "max_turns"}
-    assert all(e.info["error"] for e in episodes if e.end_reason == "error")
-
-
 LOCAL = ("--env", "digits", "--model", "m")
 THERE = (*LOCAL, "--endpoint", "http://[::1]")
 WRONG = [
@@ -348,17 +330,6 @@ def test_rows_without_an_answer_are_played_and_not_scored_and_the_run_is_resumed
     assert {episode.task.id: episode.scores.total for episode in load("o/episodes")} == {"1": 1.0, "2": None, "3": None}
     assert "on_tool_fault" not in Path("o/config.yaml").read_text()  # as in runs begun before it was a setting
     assert "was started with env.on_tool_fault = None, given is 'end'" in other[2]
-
-
-def test_a_job_is_played_from_python_and_goes_on_where_it_stopped(tmp_path, right):
-    async def play(session):
-        return [episode.info["index"] async for episode in session.play()]
-
-    for tasks, missing in ((2, [0, 1]), (3, [2])):
-        job = build_job(env="digits", endpoint=right.url, model="m", tasks=tasks)
-        with open_session(job, create_rollout_folder(job, tmp_path / "o")) as session:
-            assert sorted(asyncio.run(play(session))) == missing
-            assert session.write_summary()["episodes"] == tasks
 
 
 # ---------------------------------------------------------------------- a real server

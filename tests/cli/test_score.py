@@ -4,7 +4,6 @@ import json
 import re
 
 IOU = ("--reward", "viewbox.rewards:IoUReward", "--where", "answer!=null", "--name", "iou")
-DOTS = ("--env", "metric_dots:Dots")
 
 
 def test_what_is_printed_stands_stored_beside_new(run, viewbox):
@@ -32,27 +31,13 @@ def test_json_is_one_object(run, viewbox):
     assert found["components"].keys() == {"label", "box"}
     assert {group["value"] for group in found["groups"]} == {"answered", "malformed", "max_turns"}
     assert found["column"].endswith("again.jsonl")
+    assert (found["metrics"]["end/timeout"]["mean"], found["fewer_draws"], found["problems"]) == (0.0, {}, [])
 
 
-# ---- the metrics of the environment
-def test_metrics_are_printed_and_in_the_json_with_their_intervals(dots, viewbox):
-    status, out, _ = viewbox("score", dots, *DOTS)
+def test_metrics_are_printed_with_their_intervals(dots, viewbox):
+    status, out, _ = viewbox("score", dots, "--env", "metric_dots:Dots")
     assert status == 0
     assert re.search(r"^label/accuracy +0\.500 \[0\.\d{3}, 0\.\d{3}\] +10 \(< 20\) +40$", out, re.MULTILINE)
     assert re.search(r"^labels/macro_f1 +0\.667 \[0\.\d{3}, 0\.\d{3}\] +10 \(< 20\) +40$", out, re.MULTILINE)
     assert re.search(r"^end/answered +1\.000", out, re.MULTILINE)
     assert "end/timeout" not in out
-    found = json.loads(viewbox("score", dots, *DOTS, "--format", "json")[1])
-    accuracy = found["metrics"]["metrics/label/accuracy"]
-    assert (accuracy["mean"], accuracy["count"], accuracy["tasks"]) == (0.5, 40, 10)
-    assert found["metrics"]["end/timeout"]["mean"] == 0.0
-    assert (found["fewer_draws"], found["problems"]) == ({}, [])
-
-
-def test_an_environment_that_is_not_there_costs_the_metrics_but_not_the_scores(dots, viewbox):
-    (dots / "config.yaml").unlink()
-    status, out, err = viewbox("score", dots, "--reward", "viewbox.rewards:ExactMatchReward")
-    assert (status, err) == (0, "")
-    assert "warning: no metrics of the environment 'dots': env.name = 'dots'; allowed in a run's own files" in out
-    assert "label/accuracy" not in out
-    assert re.search(r"^end/answered +1\.000", out, re.MULTILINE)

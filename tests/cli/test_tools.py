@@ -25,9 +25,6 @@ def test_without_a_command_the_page_of_the_documentation_is_printed(viewbox):
     assert viewbox("config") == (0, (page / "configuration.md").read_text(), "")
 
 
-# ---- a chain from the shell
-
-
 def test_a_chain_prints_what_a_model_reads_and_writes_what_it_sees(viewbox, scan, tmp_path):
     out = tmp_path / "out.png"
     status, said, _ = viewbox("tools", "try", scan, "zoom", "factor=2", "crop", "box=0,0,0.5,1", "--out", out)

@@ -18,18 +18,16 @@ from tests.support.tables import each
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.core.settings import model_of
 from viewbox.core.tasks import to_sequence
-from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.errors import ConfigError, ImageError
 from viewbox.images.ref import ImageRef
 from viewbox.images.view import View
-from viewbox.records import Reply, Task
-from viewbox.rewards import CombinedReward, ExactMatchReward, IoUReward
+from viewbox.records import Task
+from viewbox.rewards import ExactMatchReward
 from viewbox.rollouts.job import _select_tasks
 from viewbox.tools import Box
 
+
 # ---- the opening
-
-
 def test_an_episode_opens_with_the_rules_the_tools_the_picture_and_the_question_and_never_with_the_reference():
     state = Find(max_pixels=800).reset(TASK, seed=0)
     system, user = state.messages
@@ -62,8 +60,6 @@ def test_an_author_may_say_it_in_words_of_their_own():
 
 
 # ---- boxes
-
-
 @each("coordinates, box", [
     ("unit", [0.25, 0.5, 0.5, 1]), ("per_mille", [250, 500, 500, 1000]), ("pixel", [10, 10, 20, 20]),
 ])  # fmt: skip
@@ -82,8 +78,6 @@ def test_a_box_out_of_range_is_a_nudge_that_states_the_range(coordinates, most):
 
 
 # ---- settings
-
-
 def test_max_turns_above_the_ceiling_is_clamped_with_a_warning():
     with pytest.warns(UserWarning, match="max_turns = 99: clamped to 30") as caught:
         assert Find(max_turns=99).max_turns == 30
@@ -130,27 +124,7 @@ def test_what_an_author_writes_on_the_class_is_checked_too_and_an_environment_ca
     assert (env.max_turns, isinstance(env.tools, tuple)) == (6, True)
 
 
-# ---- scores
-
-
-def test_every_component_of_the_score_is_kept_by_name_and_a_reward_may_read_the_whole_episode():
-    parts = {"label": (ExactMatchReward("label"), 0.25), "box": (IoUReward("bbox"), 0.75)}
-    scores = play_replies(Find(reward=CombinedReward(parts)), write_answer(bbox=[0, 0, 1, 1])).scores
-    assert scores.total == pytest.approx(0.625)
-    assert scores.components == {"label": 1.0, "box": 0.5}
-
-    class Short:
-        name = "short"
-
-        def of_episode(self, episode):
-            return 1 / episode.num_turns
-
-    assert play_replies(Find(reward=Short()), write_call(), write_answer()).scores.total == 0.5
-
-
 # ---- reading an answer apart from a play
-
-
 @each("env, text, label", [
     *((Find, text, "left") for text in (write_answer(), "I see " + write_answer(), write_call() + write_answer(),
      NOTES)), *((Find, text, None) for text in (write_call(), "hm", "", write_answer(bbox=[0, 0, 2, 2]))),
@@ -163,21 +137,6 @@ def test_read_answer_gives_what_a_last_reply_would_give(env, text, label):
 
 
 # ---- playing
-
-
-def test_a_scripted_policy_says_its_replies_in_order_and_play_hands_on_the_messages_so_far():
-    policy = ScriptedPolicy([write_call(factor=2), Reply(write_answer())])
-    assert [Find().play(TASK, policy).num_turns for _ in range(2)] == [2, 2]
-    with pytest.raises(IndexError, match="the script has 1 replies; the episode asks for number 2"):
-        Find().play(TASK, ScriptedPolicy([write_call()]))
-    seen = []
-
-    def policy(messages):
-        seen.append([message.role for message in messages])
-        return write_call() if len(seen) == 1 else write_answer()
-
-    Find().play(TASK, policy)
-    assert seen == [["system", "user"], ["system", "user", "assistant", "tool"]]
 
 
 def test_one_environment_plays_many_episodes_at_once():
@@ -241,8 +200,6 @@ def test_episodes_that_start_at_the_same_moment_open_their_task_once():
 
 
 # ---- the right answer, demonstrations, and boxes of results are written in the coordinates of the model
-
-
 BOX = (0.25, 0.5, 0.5, 0.75)
 WRITTEN = {"unit": [0.25, 0.5, 0.5, 0.75], "per_mille": [250, 500, 500, 750], "pixel": [100, 100, 200, 150]}
 
@@ -318,8 +275,6 @@ def test_a_reference_that_is_no_answer_is_refused_with_what_it_lacks():
 
 
 # ---- which classes may hold tasks
-
-
 class Shelf:
     """List-like, but not a `collections.abc.Sequence`."""
 

@@ -10,11 +10,12 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from PIL import Image
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.core.messages import to_openai_messages
@@ -29,7 +30,7 @@ CHANCE = random.Random(os.urandom(8))  # how long things take: another time in e
 async def search(query: str) -> dict:
     """Finds a set of words, some time."""
     await asyncio.sleep(CHANCE.random() / 50)
-    return {"words": {f"{query} {name}" for name in ("one", "two", "three", "four", "five")}}
+    return {"words": {f"{query} {name}" for name in NAMES}}
 
 
 def outline(image: Picture) -> ToolOutput:
@@ -40,11 +41,24 @@ def outline(image: Picture) -> ToolOutput:
     return ToolOutput("drawn", {"mean": float(image.to_gray().mean())}, pixels)
 
 
+class Names(RootModel[set[str]]):
+    """A set that is a model."""
+
+
+@dataclass
+class Part:
+    names: set[str]
+
+
 class Finding(BaseModel):
+    model_config = ConfigDict(serialize_by_alias=True)
     label: str
     bbox: tuple[float, float, float, float] | None = None
     view: int = 0
     seen: frozenset[str] = frozenset()
+    other: set[str] = Field(default_factory=set, alias="renamed")
+    root: Names | None = None
+    part: Part | None = None
 
 
 class Ward(BaseMultiTurnEnv):
@@ -70,6 +84,7 @@ def answer(label: str = "left", **fields: object) -> str:
     return json.dumps({"label": label, "bbox": [0.1, 0.1, 0.5, 0.5], "view": 0, **fields})
 
 
+NAMES = ["one", "two", "three", "four", "five"]
 REPLIES: tuple[Reply | str, ...] = (
     call("outline", image="view_0")
     + call("search", query="left")
@@ -82,7 +97,8 @@ REPLIES: tuple[Reply | str, ...] = (
     answer(**{"continue": "yes"}),
     call("zoomm", factor=2) + call("crop", bocks=[0, 0, 1, 1]) + "<tool_call>{</tool_call>",
     answer("?"),
-    "{'label': 'left', 'bbox': [0.1, 0.1, 0.5, 0.5], 'view': 2, 'seen': ['one', 'two', 'three', 'four', 'five'],}",
+    "{'label': 'left', 'bbox': [0.1, 0.1, 0.5, 0.5], 'view': 2, 'seen': NAMES, 'renamed': NAMES, 'root': NAMES, "
+    "'part': {'names': NAMES},}".replace("NAMES", str(NAMES)),
 )
 REFERENCE = {"label": "left", "bbox": [0.2, 0.2, 0.6, 0.6]}
 HISTORIES = ("full", {"last_images": 2})
@@ -131,6 +147,9 @@ def test_the_plays_that_are_compared_hold_all_that_could_differ():
     assert [result["tool_name"] for result in results[:5]] == ["outline", "search", "zoom", "outline", "search"]
     assert [result["facts"].get("view") for result in results[:5]] == [1, None, 2, 3, None]
     assert [result["error"] is None for result in results[5:]] == [True, True, False, False, False]
+    answer = episode["answer"]
+    sets = (answer["seen"], answer["renamed"], answer["root"], answer["part"]["names"])
+    assert [sorted(names) for names in sets] == [sorted(NAMES)] * 4
     assert episode["end_reason"] == "answered"
     assert episode["flags"] == ["repaired"]
     assert episode["info"]["malformed"] == 2
@@ -138,42 +157,3 @@ def test_the_plays_that_are_compared_hold_all_that_could_differ():
 
 if __name__ == "__main__":
     print("\n".join(played()))
-
-
-SETS = """
-import dataclasses, json, viewbox
-from PIL import Image
-from pydantic import BaseModel, ConfigDict, Field, RootModel
-
-class Names(RootModel[set[str]]):
-    pass
-
-@dataclasses.dataclass
-class Part:
-    names: set[str]
-
-class Found(BaseModel):
-    model_config = ConfigDict(serialize_by_alias=True)
-    plain: set[str]
-    other: set[str] = Field(alias="renamed")
-    root: Names
-    part: Part
-
-class Sets(viewbox.BaseMultiTurnEnv):
-    "Names sets."
-    name, answer, max_turns, tools, reward = "sets", Found, 1, (), viewbox.LabelSetF1Reward("plain")
-    def system_prompt(self, task):
-        return "Name them."
-
-names = ["nodule", "cyst", "mass", "effusion", "edema"]
-reply = json.dumps({"plain": names, "renamed": names, "root": names, "part": {"names": names}})
-task = viewbox.Task("t", images=(viewbox.ImageRef.of(Image.new("L", (64, 64))),), reference={"plain": names})
-line = json.dumps(dict(Sets().play(task, lambda messages: reply).answer), default=dict)
-"""
-
-
-def test_the_items_of_sets_stand_in_one_order_in_every_process(tmp_path):
-    from tests.support.loop_kit import run_in_two_processes  # not where this file is a script
-
-    there, here = run_in_two_processes(SETS, tmp_path, hash_seed=2)
-    assert there == here

@@ -1,10 +1,10 @@
-"""Which pictures a model is shown again: all of them, or the last few; and what stays the same whatever is played."""
+"""Which pictures and words a model is shown again: all of them, or the last few."""
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from tests.support.loop_kit import NOTES, TASK, Find, Play, run_in_two_processes, write_answer, write_call
+from tests.support.loop_kit import NOTES, TASK, Find, Play, write_answer, write_call
 from tests.support.tables import each
 from viewbox import make
 from viewbox.core.messages import apply_history
@@ -19,8 +19,6 @@ def pictures(messages):
 
 
 # ---- full
-
-
 def test_with_the_full_history_messages_only_ever_grow():
     play = Play(Find(max_turns=10))
     before = list(play.state.messages)
@@ -32,8 +30,6 @@ def test_with_the_full_history_messages_only_ever_grow():
 
 
 # ---- last_images
-
-
 def last(k, **settings):
     return Play(Find(history={"last_images": k}, tools=["zoom", "reset", "get_intensity_stats"], **settings))
 
@@ -57,13 +53,6 @@ def test_the_messages_themselves_and_the_record_keep_every_image():
     play.say(write_call(factor=2), write_call(factor=2), write_answer())
     assert len(pictures(play.state.messages)) == 3
     assert sum(len(turn.images) for turn in play.build_episode().turns) == 3
-
-
-def test_the_original_stays_while_it_is_among_the_last():
-    play = last(2)
-    play.say(write_call(factor=2))
-    every = pictures(play.state.messages)
-    assert pictures(apply_history(play.env, play.state.messages)) == every  # GAZE drops it after turn 1
 
 
 @each("imageless", ["hm", NOTES, write_call("nothing"), write_call("get_intensity_stats")])
@@ -117,28 +106,7 @@ def test_several_pictures_at_the_start_count_as_one_and_are_dropped_together(k, 
     assert gone == ([] if is_start_kept else [f"[picture {number} is no longer shown]" for number in (0, 1)])
 
 
-# ---- the same whatever process plays it
-
-
-SCRIPT = """
-import hashlib, json
-from viewbox.envs.digits import Digits
-env = Digits(max_turns=8, boundary=True, tools=["zoom", "reset"])
-task = env.tasks[7]
-state = env.reset(task, seed=11)
-import asyncio
-zoom = '<tool_call>{"name": "zoom", "arguments": {"factor": 3}}</tool_call>'
-for reply in [zoom + zoom, "hm", '{"label": "one", "continue": true}', zoom, "hm"]:
-    asyncio.run(env.step(state, reply))
-line = hashlib.sha256(repr(state.messages).encode()).hexdigest() + state.messages[-1].text
-"""
-
-
-def test_the_same_task_seed_and_replies_give_the_same_messages_in_another_process(tmp_path):
-    there, here = run_in_two_processes(SCRIPT, tmp_path, hash_seed=2)
-    assert there == here
-
-
+# ---- the last turns
 def test_the_words_before_the_last_turns_are_left_out_and_replies_and_pictures_stay():
     seen = []
 

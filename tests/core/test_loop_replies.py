@@ -87,31 +87,24 @@ TORN, BESIDE = "<tool_call>zoom 2</tool_call>", write_call() + write_answer()
 NATIVE = Reply(write_answer(), (ToolCall("x", "zoom"),))
 CUT = cut('{"label": "left", "bbox": [0, 0, 0.')
 LEFT = {"label": "left", "bbox": None}
-LEFT_OFF, WORDS = write_answer(**{"continue": "perhaps"}), '"continue" must be true or false'
+WORDS = '"continue" must be true or false'
 STATS = {"tools": ["zoom", "reset", "get_intensity_stats"]}
 
 TOLD = [  # the environment, its settings, the replies, what the last message holds, and what it does not
-    (Find, {}, [""], ["the reply is empty"], []), (Find, {}, ["I see it."], ["no JSON object"], []),
-    (Find, {}, ["[1]"], ["not a list"], []), (Find, {}, ['{"bbox": null}'], ['"label" is missing'], []),
-    (Find, {}, ['{"label": 3}'], ["label = 3: allowed: a string"], []), (Find, {}, [LEFT_OFF], [WORDS], []),
+    (Find, {}, [""], ["the reply is empty"], []), (Find, {}, ['{"label": 3}'], ["label = 3: allowed: a string"], []),
     *((Find, {}, [write_answer(**{"continue": said})], [WORDS], []) for said in ("perhaps", 2, 0.5, {}, "")),
-    (Find, {}, [cut('{"label"')], ["cut off"], []), (Find, {}, [CUT], ["cut off"], []),
-    (Find, {}, [write_answer(bbox=[0, 0, 1.5, 1])], ["x = 1.5 is out of range; allowed: 0 to 1"], []),
-    (Find, {}, [write_answer(bbox=[0.5, 0, 0.5, 1])], ["x1 < x2"], []),
-    (Find, {}, [write_answer(bbox=[0, 0, 1])], ["bbox"], []),
-    (Find, {}, ["x" * (MAX_BYTES + 1)], [f"longer than {MAX_BYTES} bytes"], []),
+    (Find, {}, [CUT], ["cut off"], []), (Find, {}, [write_answer(bbox=[0.5, 0, 0.5, 1])], ["x1 < x2"], []),
     (Find, {}, [write_answer("ü" * (MAX_BYTES // 2))], [f"longer than {MAX_BYTES} bytes"], []),
     *((Loose, {}, [write_answer(bbox=said)], [f"bbox = {show_json(said)}: a box is 4 numbers"], [])
       for said in (3, [1, 2], [True, 0, 1, 1], ["0", "0", "1", "1"])),
-    *((Plain, {}, [said], [NUDGE], []) for said in ("", "  \n", "x" * (MAX_BYTES + 1))),
-    (Find, {}, [HM], ["Reply with a tool call, or answer with"], []), (Find, {"tools": []}, [HM], [], ["tool call"]),
+    *((Plain, {}, [said], [NUDGE], []) for said in ("  \n", "x" * (MAX_BYTES + 1))),
+    (Find, {"tools": []}, [HM], [], ["tool call"]),
     (Strict, {}, [write_answer("up")], ["label: look again"], []),
     (Reports, {}, [HM], ['"lesions": [{"side": "…", "size": 0.0}]', "lesions: every one you see",
                          "lesions[].side: left or right, as the reader sees it", "at least 0"], []),
     # the demand for the final answer: which malformed reply in a row gets it, and what starts the count again
-    (Find, {}, [HM], [NUDGE], [FINALIZE]), (Find, {}, [HM] * 2, [FINALIZE], []), (Find, {}, [HM] * 3, [FINALIZE], []),
+    (Find, {}, [HM], [NUDGE], [FINALIZE]), (Find, {}, [HM] * 2, [FINALIZE], []),
     (Find, {"max_consecutive_malformed": 0}, [HM], [FINALIZE], []),
-    (Find, {"max_consecutive_malformed": 1}, [HM], [FINALIZE], []),
     (Find, {"max_consecutive_malformed": 3}, [HM] * 2, [NUDGE], [FINALIZE]),
     (Find, {"max_consecutive_malformed": 3}, [HM] * 3, [FINALIZE], []),
     *((Find, {"max_turns": 10}, [HM, good, HM], [NUDGE], [FINALIZE]) for good in (CALL, NOTES)),
@@ -171,13 +164,11 @@ ENDS = [  # the environment, its settings, the replies, the end, the answer, its
     *((Plain, {"max_turns": 1}, [said], "max_turns", None)
       for said in (CALL + "Let me look.", Reply("Let me look.", (ToolCall("x", "zoom"),)))),
     (Find, {"max_turns": 1}, [NOTES], "answered", LEFT, {"forced_final"}),
-    (Find, {"max_turns": 1}, [CUT], "answered", LEFT, {"salvaged"}),
     (Find, {"max_turns": 1}, [cut('{"bbox": [0, 0, 0.5, 1], "lab')], "max_turns", None),  # label was not said
     (Nest, {"max_turns": 1}, ['{"side": "left", "size": 2}'], "answered",
      {"finding": {"side": "left", "size": 2.0}}, {"salvaged"}),
     (Find, {}, [cut(write_answer() + " becau")], "answered", LEFT, {"salvaged"}),
     (Plain, {"max_turns": 1}, [cut("It is on the le")], "answered", {"text": "It is on the le"}, {"salvaged"}),
-    (Find, {"max_turns": 1}, [write_answer()], "answered", LEFT),
 ]  # fmt: skip
 
 
@@ -199,13 +190,6 @@ def test_malformed_replies_and_failed_calls_are_counted_apart():
         ("malformed", 5), ("malformed", 0), ("answered", 0)]  # fmt: skip
 
 
-@each("reply", [CALL, HM, NOTES, UNKNOWN, "", BESIDE])
-def test_the_turn_budget_is_kept_whatever_is_said(reply):
-    episode = play_replies(Find(max_turns=4), *[reply] * 4)
-    assert episode.num_turns <= 4
-    assert episode.end_reason in ("max_turns", "answered")
-
-
 def test_a_step_after_the_end_is_the_programs_fault_and_a_play_broken_off_is_cancelled():
     play = Play(Find())
     play.say(write_answer())
@@ -215,17 +199,6 @@ def test_a_step_after_the_end_is_the_programs_fault_and_a_play_broken_off_is_can
     play.say(CALL)
     episode = play.build_episode(RunConfig("m"))
     assert (episode.end_reason, episode.truncated, episode.run_config.model_name) == ("cancelled", True, "m")
-
-
-def test_a_reward_sees_the_flags():
-    class Clean:
-        name = "clean"
-
-        def of_episode(self, episode):
-            return 0.0 if episode.flags & {"salvaged", "repaired"} else 1.0
-
-    env = Find(reward=Clean(), max_turns=1)
-    assert [play_replies(env, reply).scores.total for reply in (write_answer(), CUT)] == [1.0, 0.0]
 
 
 @each("reply", [BESIDE, NATIVE])
@@ -250,38 +223,7 @@ def test_continue_is_read_leniently_and_keeps_notes(said, done):
     assert play.state.notes == ([] if done else [{"label": "left"}])
 
 
-# ---- every format is read, whichever the prompt taught
-
-
-@each("reply, taught", [
-    (LOOK, "json"), ('```tool\n{"name": "zoom", "arguments": {"factor": 2}}\n```', "native"),
-    ('{"tool": "zoom", "arguments": {"factor": 2}}', "hermes"),
-    ('{"name": "zoom", "arguments": {"factor": 2}}', "fenced"),
-    (Reply("", (ToolCall("x", "zoom", '{"factor": 2}'),)), "hermes"),
-])  # fmt: skip
-def test_a_call_is_understood_in_every_format_whichever_was_taught(reply, taught):
-    (said,) = Play(Find(reply_format=taught)).say(reply).messages
-    assert (said.role, said.name, len(said.images)) == ("tool", "zoom", 1)
-
-
-def test_a_reply_in_full_is_in_the_record_whatever_it_was():
-    texts = [HM, BESIDE, "<tool_call>zoom</tool_call>", NOTES, "<think>x</think>" + write_answer()]
-    episode = play_replies(Find(), *texts)
-    assert [turn.content for turn in episode.turns if turn.role == "assistant"] == texts
-
-
-def test_a_json_schema_gives_the_answer_format_too():
-    class Listed(Find):
-        answer = FrozenDict(type="object", required=["label"],
-            properties={"label": {"enum": ["left", "right"], "description": "the side"}})  # fmt: skip
-        boxes = ()
-
-    assert '{"label": "left|right", "continue": false}\nlabel: the side' in Listed().build_system_prompt(TASK)
-
-
 # ---- one turn only
-
-
 def test_with_one_turn_there_are_no_tools_and_the_prompt_has_no_turn_policy():
     env = Find(max_turns=1)
     assert (env.tool_schemas, env.reset(TASK, seed=0).tool_schemas) == ((), ())
@@ -300,22 +242,7 @@ def test_with_one_turn_all_of_several_images_are_shown_and_no_switching_is_promi
     assert ("open_image" in first.text) == switching
 
 
-# ---- environments that talk: plain text answers, and a simulated user
-
-
-# ---- plain text
-
-
-def test_plain_text_answers_where_there_is_no_schema():
-    episode = play_replies(Plain(), write_call(), "left")
-    assert (episode.end_reason, episode.answer, episode.scores.total) == ("answered", {"text": "left"}, 1.0)
-    told = Play(Plain(max_turns=2)).say_and_read(write_call())
-    assert f"{LAST}. Tool calls are no longer possible. Answer now in plain text." in told
-
-
 # ---- a simulated user
-
-
 class Asked(Find):
     def on_answer(self, state, answer):
         return "What do you mean?" if answer["label"] == "unclear" else None

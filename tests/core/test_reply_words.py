@@ -77,7 +77,6 @@ def get_words(reply, env=None, right=RIGHT):
 
 
 # ---- keys that are not declared
-
 SCHEMA = {
     "type": "object",
     "properties": {
@@ -145,17 +144,14 @@ def test_a_confidence_that_the_episode_keeps_is_read():
 
 
 # ---- objects that lost
-
-
 @each("reply, label, flags", [
     (f"```json\n{RIGHT}\n```\nCode:\n{CODE}", "nodule", {"ignored"}),
     (f"{CODE}\n```json\n{RIGHT}\n```", "nodule", {"ignored"}),
     (f"```JSON\n{RIGHT}\n```\n{OTHER}", "nodule", {"ignored"}),
     (f"~~~json5\n{RIGHT}\n~~~\n~~~js\nx = {OTHER}\n~~~", "nodule", {"ignored"}),
-    (f"```json\n{RIGHT}\n```\n```python\nprint({RIGHT.replace('nodule', 'mass')})\n```", "nodule", {"ignored"}),
     (f"```json\n{RIGHT}\n```\n```json\n{RIGHT.replace('nodule', 'mass')}\n```", "mass", {"ignored"}),
     (f"```json\n{RIGHT}\n```\nSorry: {RIGHT.replace('nodule', 'mass')}", "mass", {"ignored"}),
-    (f"```json\n{OTHER}\n```\n{RIGHT}", "nodule", {"ignored"}), (f"```\n{RIGHT}\n```\n{CODE}", "nodule", {"ignored"}),
+    (f"```json\n{OTHER}\n```\n{RIGHT}", "nodule", {"ignored"}),
     (f"{RIGHT} Rather: {OTHER}", "mass", {"ignored", "repaired"}), (CODE, "mass", {"repaired"}),
     (f"{RIGHT} So again: {RIGHT}", "nodule", set()), (f'{{"label": oops!}} {RIGHT}', "nodule", {"ignored"}),
 ])  # fmt: skip
@@ -165,8 +161,6 @@ def test_strict_json_goes_before_code_and_what_was_not_taken_is_flagged(reply, l
 
 
 # ---- calls
-
-
 def write(**call):
     return f"<tool_call>{json.dumps(call)}</tool_call>"
 
@@ -186,12 +180,10 @@ def native(*factors):
 
 @each("text, calls, run", [
     (ZOOM, native(2), [2.0]), ('```json\n{"tool": "zoom", "arguments": {"factor": 2.0}}\n```', native(2), [2.0]),
-    ('```tool\n{"name": "zoom", "arguments": "{\\"factor\\": 2}"}\n```', native(2), [2.0]),
     ('{"name": "zoom", "parameters": {"center": null, "factor": 2}}', native(2.0), [2.0]),
-    (ZOOM, native(3, 2), [3.0, 2.0]), (ZOOM, native(3), [3.0, 2.0]), (ZOOM, native(2, 2), [2.0, 2.0]),
-    (ZOOM + ZOOM, native(2), [2.0, 2.0]),
+    (ZOOM, native(3, 2), [3.0, 2.0]), (ZOOM, native(2, 2), [2.0, 2.0]), (ZOOM + ZOOM, native(2), [2.0, 2.0]),
     ("<function=zoom>\n<parameter=factor>\n2\n</parameter>\n</function>", native(2), [2.0]),
-    ("<|tool_call_start|>[zoom(factor=2)]<|tool_call_end|>", native(2), [2.0]), (ZOOM + ZOOM, (), [2.0, 2.0]),
+    (ZOOM + ZOOM, (), [2.0, 2.0]),
 ])  # fmt: skip
 def test_a_call_that_the_text_echoes_is_one_call(text, calls, run):
     assert list_calls(play(Reply(text, calls, "tool_calls"))) == run
@@ -219,11 +211,8 @@ def test_what_no_reply_may_be_is_named(reply, words):
 
 
 # ---- thinking
-
-
 @each("reply, words", [
     (f"<think>look {ZOOM}</think>", "after the thinking, which is not read: write the call or the answer there"),
-    (f"{RIGHT}</think>", "after the thinking, which is not read"),
     (f"<think>{RIGHT}", "the thinking, which is not read, is not closed"),
     (Reply("<think> so", (), "length"), "the reply was cut off while thinking"),
     (Reply("", reasoning="It is six."), "no text, only 10 characters in a field for thinking, which is not read"),
@@ -246,8 +235,6 @@ def test_a_reply_that_a_filter_ended_is_an_error_without_a_score(reason):
 
 
 # ---- words that can be followed
-
-
 class Limits(BaseModel):
     label: Literal["nodule", "mass"]
     grade: Annotated[int, Field(ge=1, le=9)] = 1
@@ -274,13 +261,10 @@ class Limits(BaseModel):
     '{"label": "mass", "names": ["a", "b", "c"]}':
         'names = ["a", "b", "c"]: 3 items; allowed: a list; at most 2 items',
     '{"label": "mass", "names": ["a", null]}': "names[1] = null: allowed: a string",
-    '{"label": "mass", "code": "ab"}':
-        'code = "ab": allowed: a string; at most 4 characters; text that matches "^[A-Z]+$"',
     '{"label": "mass", "code": "ABCDE"}':
         'code = "ABCDE": 5 characters; allowed: a string; at most 4 characters; text that matches "^[A-Z]+$"',
     '{"label": "mass", "share": 1}': "share = 1: out of range; allowed: above 0; below 1",
     '{"label": "mass", "either": [1]}': "either = [1]: allowed: an integer or a string or null",
-    '{"label": "mass", "sure": 1}': "sure = 1: allowed: true or false",
     '{"label": "mass", "sure": "yes"}': 'sure = "yes": allowed: true or false',
 }.items())  # fmt: skip
 def test_both_forms_say_in_json_what_was_given_and_what_is_allowed(reply, said):
@@ -356,7 +340,6 @@ def test_a_hint_about_an_answer_can_be_followed_to_the_letter(said):
 
 
 # ---- a value is taken or refused, and read alike, whether the answer is a pydantic model or a JSON Schema
-
 REFUSED = object()
 Side, Rank = Enum("Side", {"LEFT": "left"}), Enum("Rank", {"FIRST": 1, "SECOND": 2})
 

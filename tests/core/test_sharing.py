@@ -53,8 +53,6 @@ def step(env, state, name, **arguments):
 
 
 # ---- pictures by their content
-
-
 def test_equal_pictures_are_one_reference_that_does_not_follow_its_array_and_is_let_go_when_nobody_holds_it():
     one, other = ImageRef.of(noise()), ImageRef.of(noise())
     assert one is other
@@ -72,8 +70,6 @@ def test_equal_pictures_are_one_reference_that_does_not_follow_its_array_and_is_
 
 
 # ---- sources, views, openings
-
-
 def test_the_episodes_of_a_task_and_tasks_of_one_file_share_pixels_opening_picture_and_text(path):
     env = Look()
     one, other = (env.reset(task(path), seed=seed) for seed in (0, 1))

@@ -46,7 +46,7 @@ from viewbox.rewards import (
     RankingReward,
     TokenF1Reward,
 )
-from viewbox.rewards.metrics import Accuracy, BoxRates, CalibrationError, MacroF1, MeanAveragePrecision, TopK
+from viewbox.rewards.metrics import Accuracy, CalibrationError, MacroF1, MeanAveragePrecision, TopK
 from viewbox.rewards.token_f1 import ShortAnswerReward
 from viewbox.rollouts.scoring.summary import summarize
 
@@ -111,40 +111,35 @@ SIGN = "decided: a sign stands with its number or word; the opposite sign is ano
 # fmt: off
 kind("S1")  # signs are part of a word: another one is another value; a space, brackets and a bullet say nothing
 scores(question("<5 mm"), {">5 mm": Below(1), **same("<5 mm", "< 5 mm", "<5mm")})  # Khan/khan-exercises#132721
-add(words(), (("Rh-", "Rh+"), Below(1)), (("Rh +", "Rh+"), 1), (("blood group A Rh-", "blood group A Rh+"), Below(1)),
-    (("T2 N0 M0", "T2 N+ M0"), Below(1)), (("ER+ PR- HER2-", "ER+ PR- HER2+"), Below(1)),
-    (("HER2- ER+ PR-", "ER+ PR- HER2-"), 1), (("≥5 mm", "≤5 mm"), Below(1), "Khan/khan-exercises#157602"),
+add(words(), (("ER+ PR- HER2-", "ER+ PR- HER2+"), Below(1)),
+    (("≥5 mm", "≤5 mm"), Below(1), "Khan/khan-exercises#157602"),
     (("<= 5 mm", "≤5 mm"), 1, "Unicode: ≤ is less-than or equal to"), (("<5 mm", "≤5 mm"), Below(1)),
-    (("↓ CRP", "↑ CRP"), Below(1)), (("↑ CRP", "↑CRP"), 1), (("2021", "±2021"), Below(1), "huggingface/Math-Verify#14"),
-    (("5 degrees", "-5 degrees"), Below(1)),
+    (("2021", "±2021"), Below(1), "huggingface/Math-Verify#14"), (("5 degrees", "-5 degrees"), Below(1)),
     (("\u22125 degrees", "-5 degrees"), 1, "Unicode U+2212 is minus", "deepset-ai/haystack#2508"),
-    (("28 mm", "28% mm"), Below(1)), (("Nodule >8 mm in the left lung", "Nodule <8 mm in the left lung"), Below(1)),
     (("pre and post contrast", "pre- and post-contrast"), 1,
-     "a hanging hyphen stands for a word that follows: it is no sign"), (("5-10 mm", "5-10 mm"), 1),
-    (("HER2 (-)", "HER2 (+)"), Below(1)), (("HER2 3", "HER2 3+"), Below(1)), (("p > 0.05", "p < 0.05"), Below(1)),
-    (("p<0.05", "p < 0.05"), 1), (("pO2 ↓", "pO2 ↑"), Below(1)),
+     "a hanging hyphen stands for a word that follows: it is no sign"), (("HER2 (-)", "HER2 (+)"), Below(1)),
+    (("HER2 3", "HER2 3+"), Below(1)), (("p<0.05", "p < 0.05"), 1),
     (("- left lung\n- right lung", "left lung right lung"), 1), (("IL 6", "IL-6"), 1),
     (("sol İLTİHAP", "sol iltihap"), 1),
     (("फेफड़े में गाँठ", "फेफड़ा में गाँठ"), 2 / 3, "SQuAD: two of three words are shared"))
 add(words(negation_scope=False), ((">5 mm", "<5 mm"), 1, f"{SQUAD} removes all of string.punctuation"))
 add(exact(), ((">5 mm", "<5 mm"), 0), (("5 ± 1", "5±1"), 1), (("(-)", "+"), 0), *((pair, 1) for pair in (
-    ("(-)", "-"), ("(\u2212)", "-"), ("[-]", "-"), ("(+)", "+"), ("(+/-)", "±"), ("'-'", "-"),
-    ("İLTİHAP", "iltihap"), ("APANDİSİT", "apandisit"), ("KIRIK", "kırık"))))  # Unicode's lower case of İ has a dot
+    ("(\u2212)", "-"), ("(+/-)", "±"), ("'-'", "-"), ("İLTİHAP", "iltihap"), ("KIRIK", "kırık"))))  # İ has a dot
 add(labels(), ((["Rh-"], ["Rh+"]), 0), ((["İLTİHAP"], ["iltihap"]), 1))
 add(ranked(), ((["HER2-", "HER2+"], ["HER2+"]), 0.5, "1 / 2: the first is another name"))
 NAMED = [{"name": "a"}]
-for path, gold in (("x.0.name", NAMED), ("x.1", ["b", "a"]), ("x.name", NAMED[0]), ("x.*.name", NAMED)):
+for path, gold in (("x.0.name", NAMED), ("x.name", NAMED[0]), ("x.*.name", NAMED)):
     for reward in map(make, (ExactMatchReward, TokenF1Reward) if "*" not in path else (LabelSetF1Reward,)):
         add(reward(field=path), ((gold, gold), 1, "docs/data.md: a path of a column"))
 
 kind("S2")  # a letter with the text of its choice
 scores(question("B", choices=["left lung", "right lung", "both lungs"]), {
-    **same("B) right lung", "B", "(B)", "B)", "B.", "b", "right lung", "Right lung.", "B. right lung", "(B) right lung",
-           "B: right lung", "**B**", "b) Right Lung", "(b)"),  # IBM/AssetOpsBench#475
-    **same("B．right lung", "（B）"),  # Unicode NFKC: ． is . and （ is (
+    **same("B) right lung", "B", "(B)", "b", "Right lung.", "B. right lung", "B: right lung", "**B**"),
+    # IBM/AssetOpsBench#475; Unicode NFKC: ． is .
+    "B．right lung": 1,
     # another letter or text, two, one without its mark, or letters inside of words
-    **same("A) right lung", "B) left lung", "A", "left lung", "C", "A right lung", "A, B", "A or B", "AB", "2", "1",
-           "A) right lung (B)", "not A, B", score=0),  # antirez/ds4#321
+    **same("A) right lung", "B) left lung", "C", "A right lung", "A or B", "AB", "2", "A) right lung (B)", "not A, B",
+           score=0),  # antirez/ds4#321
     **same("None of the above", "Both", "I don't know", score=0),  # UKGovernmentBEIS/inspect_ai#2216
 })
 scores(question("A", choices=["left lung", "right lung"]), same("Answer", "a lung", "", score=0))
@@ -165,8 +160,7 @@ for gold, choices, right, wrong in (
     ("B. right", SIDES, ("B", "right", "B. right"), ("A", "left")), ("(B) right", SIDES, ("B",), ("left",)),
     *((gold, SIDES, ("right",), ("left",)) for gold in ("B", "(B)")), ("right", SIDES, ("B) right",), ("A",)),
     ("B: right", ["A: left", "B: right"], ("B",), ("A",)), ("B.right", ["A.left", "B.right"], ("B",), ("A",)),
-    *((f"{one} right", [f"{two} left", f"{one} right"], (f"{one} right",), (f"{two} left",))
-      for one, two in (("(b)", "(a)"), ("2.", "1."), ("II.", "I."))),
+    ("II. right", ["I. left", "II. right"], ("II. right",), ("I. left",)),
     ("B、右肺", ["A、左肺", "B、右肺"], ("B", "右肺"), ("A",)),  # Unicode: 、 is the mark of a list
     ("B．右肺", ["（A）左肺", "B．右肺"], ("B", "右肺"), ("A",)),  # Unicode NFKC: ． is .
     ("A. a", ["A. a", "B. b"], ("A. a",), ("B. b",)), (["A. left"], SIDES, ("A",), ("B",)),
@@ -225,14 +219,11 @@ def boxes_of(given, folder):
 add(ACCURACY,
     ([RIGHT, RIGHT, ERROR], [1, 1], "allenai/vla-evaluation-harness#129"),
     ([RIGHT, WRONG, (None, "timeout")], [0.5, 0.5], "UKGovernmentBEIS/inspect_ai#4286"),
-    ([RIGHT, (None, "cancelled"), (None, "cancelled")], [1, 1]),
-    ([RIGHT, RIGHT, ("yes", "answered", Scores(None, {"judge": None}, {"judge": "is down"}))], [1, 1],
-     "decided: an episode whose component failed has no score, and counts nowhere"),
     ([RIGHT, ("no", "answered", Scores(None, {"judge": None}, {"judge": "is down"}))], [1, 1],
      "decided: one gate for the reward and for metrics"),
     ([RIGHT, (None, "malformed"), (None, "max_turns")], [1 / 3, 1 / 3], "UKGovernmentBEIS/inspect_ai#3707"),
     ([ERROR, ERROR], either([None, None], [np.nan, np.nan], [None, np.nan]), "vibrantlabsai/ragas#2980"),
-    ([RIGHT, ("no", "error", Scores(0.0))], [1, 1]), ([RIGHT, ("no", "error")], [1, 1]))
+    ([RIGHT, ("no", "error", Scores(0.0))], [1, 1]))
 add(figures("metrics/accuracy/closed", "metrics/closed/macro_f1"),
     ([RIGHT, RIGHT, ERROR], [1, 1], "scikit-learn: f1_score of the two that are scored is 1",
      "UKGovernmentBEIS/inspect_ai#4412"))
@@ -242,17 +233,14 @@ add(boxes_of,
 
 kind("S5")  # percent
 add(exact(), (("28 %", "28%"), 1, "SI Brochure 5.4.7: a space stands between the number and %"),
-    (("28 %", "28"), 0, "huggingface/Math-Verify#67"), (("28%", "28 %"), 1, "SI Brochure 5.4.7"), (("28", "28 %"), 0),
-    (("28\u00a0%", "28%"), 1, "French typography: a no-break space"),
+    (("28 %", "28"), 0, "huggingface/Math-Verify#67"),
     (("28\u202f%", "28%"), 1, "French typography: a narrow no-break space"),
-    (("２８％", "28 %"), 1, "Unicode NFKC: ％ is %"), (("5 ‰", "5%"), 0), (("5 ‰", "5‰"), 1), (("28 %", 28), 0))
+    (("２８％", "28 %"), 1, "Unicode NFKC: ％ is %"), (("5 ‰", "5‰"), 1))
 add(exact(tolerance=1.0), (("28 %", "28"), 0), (("28.5 %", "28%"), 1))
 add(short(tolerance=0.05), (("12 %", 0.12), 1, "ChartQA, relaxed_correctness: 12% is 0.12", "m87-labs/moondream#223"))
 add(short("closed", tolerance=0.05),
     (("2%", "2"), 0, "pix2struct, relaxed_correctness: 0.02 is not within 5% of 2", "open-compass/VLMEvalKit#1313"),
     (("28.1 %", "28%"), 1, "0.281 is within 5% of 0.28", "open-compass/VLMEvalKit#584"))
-add(labels(), ((["28 %", "mild"], ["28%", "mild"]), 1))
-add(words(), (("ejection fraction 28 %", "ejection fraction 28%"), 1))
 scores(question("28%", kind="closed"), {"28 %": 1, "28": 0, "0.28": 0})  # Khan/khan-exercises#124169
 
 kind("S6")  # a threshold that is met exactly
@@ -304,20 +292,16 @@ def band(given, folder):
 
 add(iou(threshold=0.5),
     (([.1, .1, .4, .4], [.1, .1, .4, .25]), 1, "450 of 900 pixels", "rafaelpadilla/review_object_detection_metrics#84"),
-    (([[.1, .1, .4, .25], [.5, .5, .8, .65]], [[.1, .1, .4, .4], [.5, .5, .8, .8]]), 1, "both: F1 = 2·2 / 4"),
-    (([.1, .1, .4, .249], [.1, .1, .4, .4]), 0, "447 of 900"), (([0, 0, 1, 0.4999], [0, 0, 1, 1]), 0))
+    (([.1, .1, .4, .249], [.1, .1, .4, .4]), 0, "447 of 900"))
 for asked, size, wanted, *report in (  # counted in whole pixels, the IoU is the threshold
-    (reach(0.5), (640, 480), Fraction(1, 2), "voxel51/fiftyone#1083"), (reach(0.5), (100, 100), Fraction(1, 2)),
-    (reach(0.75), (640, 480), Fraction(3, 4)),
+    (reach(0.5), (640, 480), Fraction(1, 2), "voxel51/fiftyone#1083"),
     (reach(0.9), (300, 700), Fraction(9, 10), "cocodataset/cocoapi#409"),
     (reach(float(np.linspace(0.5, 0.95, 10)[8])), (640, 480), Fraction(9, 10),
      "NumPy's linspace writes 0.9 as 0.8999999999999999", "open-mmlab/mmdetection#3997"),
     (reach(0.1 + 0.2), (640, 480), Fraction(3, 10), "0.1 + 0.2 is meant to be 0.3"),
     (reach_map(0.5), (640, 480), Fraction(1, 2), "open-mmlab/mmdetection#4037"),
-    (reach_map(0.75), (100, 100), Fraction(3, 4)),
 ):
     add(asked, ((size, wanted), 1, *report))
-add(metric(BoxRates("x"), "recall@0.5"), ([([.1, .1, .4, .25], [.1, .1, .4, .4])] * 2, 1))
 add(iou(threshold=0.5, format="xywh"), (([.1, .1, .3, .15], [.1, .1, .3, .3]), 1))
 add(lambda given, folder: CombinedReward({"box": (IoUReward("b"), 0.5),
     "x": Component(ExactMatchReward("x"), 0.5, needs={"box": 0.5})}).score(*given)[0],
@@ -344,27 +328,22 @@ def share_within(factor, tolerance):
 
 # 0.315 is 1.05 · 0.3 and 0.285 is 0.95 · 0.3; m87-labs/moondream#223
 scores(question("0.3", kind="closed"), {"0.315": 1, "0.285": 1, "0.316": 0, "0.284": 0}, tolerance=0.05)
-scores(question(0.3, kind="closed"), {"0.315": 1}, tolerance=0.05)
 for factor, tolerance, right in (("1.05", 0.05, 1), ("0.95", 0.05, 1), ("1.1", 0.1, 1), ("1.0501", 0.05, 0)):
     add(share_within(factor, tolerance), (GOLDS, right))
 add(short("closed", tolerance=0.05), (("-0.315", "-0.3"), 1), (("0.3", "-0.3"), 0), (("<0.3", "0.3"), 0),
-    (("12,600", "12,000"), 1, "12,600 is 1.05 · 12,000", "asuzukosi/post-training-experiments#6"),
-    (("12,601", "12,000"), 0), (("31.5 %", "30%"), 1, "31.5 is 1.05 · 30"))
-add(exact(tolerance=0.1), (("1.1", "1.0"), 1, "1.1 is within 0.1 of 1.0"),
-    (("2.3", 2.2), 1, "2.3 is within 0.1 of 2.2"), (("1.11", "1.0"), 0, "1.11 is not within 0.1 of 1.0"))
+    (("12,600", "12,000"), 1, "12,600 is 1.05 · 12,000", "asuzukosi/post-training-experiments#6"))
+add(exact(tolerance=0.1), (("2.3", 2.2), 1, "2.3 is within 0.1 of 2.2"), (("1.11", "1.0"), 0))
 
 kind("S8")  # booleans
 TRUE_SAID, FALSE_SAID = ("true", "yes", "True", "Yes.", "TRUE"), ("false", "no", "False", "No.", "nope")
 FALSE, TRUE = same("no", "false", score=0), same("true", "yes")
 scores(question(True), same(*TRUE_SAID) | same(*FALSE_SAID, score=0))  # huggingface/datasets#3965
 scores(question(False), {"false": 1, "no": 1, "yes": 0, "true": 0})
-for spelling in ("True", "TRUE", "true"):
-    scores(question(spelling), TRUE | FALSE, file="rows.csv")
+scores(question("TRUE"), TRUE | FALSE, file="rows.csv")
 scores(question("False"), {"no": 1, "false": 1, "yes": 0}, file="rows.csv")
 scores(question(True), {**TRUE, "no": 0}, file="rows.parquet")
 scores(question("yes"), {"true": 1, "True": 1, "false": 0})
-add(exact(), (("yes", True), 1), (("1", True), 0), (("yes", np.bool_(True)), 1, "NumPy's true is true"))
-add(labels(), ((["true"], ["yes"]), 1))
+add(exact(), (("1", True), 0), (("yes", np.bool_(True)), 1, "NumPy's true is true"))
 add(lambda given, folder: make_vqa(folder, write_rows(folder / "rows.csv", given), given[0]).tasks[0].reference["kind"],
     ([question("TRUE")], "closed"))
 add(metric(MacroF1("x"), "macro_f1"),
@@ -372,7 +351,7 @@ add(metric(MacroF1("x"), "macro_f1"),
      "pydantic/pydantic#1130"))
 scores(question(True, choices=["True", "False"]), {"True": 1, "A": 1, "false": 0, "B": 0}, **STOP)
 scores(question("TRUE", choices=["Yes", "No"]), {"Yes": 1, "No": 0}, **STOP)
-add(words(), (("yes", True), 1), ((True, "yes"), 1), (("yes lumen", "true lumen"), Below(1)))
+add(words(), (("yes", True), 1), (("yes lumen", "true lumen"), Below(1)))
 
 kind("S9")  # numbers as text
 # the same whatever the file and the other rows; pandas-dev/pandas#35200, an empty cell is null: pandas-dev/pandas#14978
@@ -384,33 +363,29 @@ for asked, said, file in ((WITH_TEXT, "2.0", "rows.tsv"), (question("2"), "2.0",
     (question(2.0), "2", "rows.parquet"), ([question("2"), question("", id="t1")], "2.0", "rows.csv")):
     scores(asked, {said: 1}, file=file)
 add(exact(), (("0.5", "0.50"), 1), (("7", "007"), 0, "pandas-dev/pandas#54665"), (("007", "007"), 1),
-    (("1e3", "1000"), 1), (("12,000", "12000"), 1), (("1.5", "1,5"), 0, "decided: 1,5 is a text"), (("1,5", "1,5"), 1),
-    (("125", "0,125"), 0), (("2", "2 mm"), 0, "Doenet/DoenetML#1794"), (("2.0mm", "2 mm"), 1), (("2 cm", "2 mm"), 0),
-    (("<2", "2"), 0), (("3 + 4 = 7", "3+4=7"), 1), (("ER (+), PR (-)", "ER+, PR-"), 1), (("L4 - L5", "L4-L5"), 1),
-    (("L4 - L5", "L4-S1"), 0), (("1,000.50", "1000.5"), 1), (("5٪", "5%"), 1, "Unicode: ARABIC PERCENT SIGN"),
-    *((("Gleason 3 + 4", gold), 1) for gold in ("Gleason 3+4", "Gleason 3 +4", "Gleason 3+ 4")),
+    (("1e3", "1000"), 1), (("1.5", "1,5"), 0, "decided: 1,5 is a text"), (("125", "0,125"), 0),
+    (("2", "2 mm"), 0, "Doenet/DoenetML#1794"), (("2.0mm", "2 mm"), 1), (("3 + 4 = 7", "3+4=7"), 1),
+    (("ER (+), PR (-)", "ER+, PR-"), 1), (("L4 - L5", "L4-L5"), 1), (("1,000.50", "1000.5"), 1),
+    (("5٪", "5%"), 1, "Unicode: ARABIC PERCENT SIGN"), (("Gleason 3 +4", "Gleason 3+ 4"), 1),
     *(((f"5{sign}", "5"), 0) for sign in "٪‱′″"))
 CASE = "SI Brochure, table 7: the case of a prefix is part of it"
 add(exact(), *((pair, 0, CASE) for pair in (
-    ("5 MBq", "5 mBq"), ("5MSv", "5 mSv"), ("6 MV", "6 mV"), ("5 Ms", "5 ms"), ("5 Mm", "5 mm"), ("5 Mg", "5 mg"),
-    ("MBq", "mBq"), ("3 mM", "3 mm"), ("3 µM", "3 µm"), ("10 mS", "10 ms"))), *((pair, 1, CASE) for pair in (
-    ("5MBq", "5 MBq"), ("12 MM", "12 mm"), ("200 MA", "200 mA"), ("5 Kg", "5 kg"), ("3 \u03bcM", "3 \u00b5M"),
-    ("Mg", "mg"), ("5 MBQ/KG", "5 mbq/kg"))))
-add(labels(), ((["2.0"], ["2"]), 1, "decided: two values are equal if both are one number"),
-    ((["5 mSv"], ["5 MSv"]), 0, CASE))
+    ("5 MBq", "5 mBq"), ("5MSv", "5 mSv"), ("6 MV", "6 mV"), ("5 Mm", "5 mm"), ("5 Mg", "5 mg"), ("MBq", "mBq"),
+    ("3 mM", "3 mm"), ("3 µM", "3 µm"), ("10 mS", "10 ms"))), *((pair, 1, CASE) for pair in (
+    ("12 MM", "12 mm"), ("200 MA", "200 mA"), ("5 Kg", "5 kg"), ("3 \u03bcM", "3 \u00b5M"), ("Mg", "mg"),
+    ("5 MBQ/KG", "5 mbq/kg"))))
+add(labels(), ((["2.0"], ["2"]), 1, "decided: two values are equal if both are one number"))
 add(metric(TopK("x", 2), "top2"), ([(["3", "2.0"], "2")], 1))
 add(metric(Accuracy("x"), "accuracy"), ([("2.0", "2"), ("0.50", "0.5"), ("7", "007")], 2 / 3))
 add(ranked(), ((["3", "2.0"], ["2"]), 0.5, "1 / 2: decided: two values are equal if both are one number"))
-add(words(), (("dose 5 mBq", "dose 5 MBq"), Below(1), CASE), (("disc L4 - L5", "disc L4-L5"), 1))
+add(words(), (("dose 5 mBq", "dose 5 MBq"), Below(1), CASE))
 add(short(), (("100-110", 100), 0, "adversarial: a range"))
 
 kind("S10")  # a gold that no answer can meet; decided: what cannot be measured has no score
 BOX = [0.1, 0.2, 0.3, 0.4]
 PIXELS = {"frame": "pixel", "reference_frame": "unit", "size_field": "size"}
 add(total(IoUReward("x")), ((BOX, [0.3, 0.4, 0.1, 0.2]), None, "open-mmlab/mmdetection#4037"),
-    ((BOX, [0.1, 0.2, 0.1, 0.4]), None), ((BOX, [0.1, 0.2, float("nan"), 0.4]), None), ((BOX, "upper left"), None),
-    (([BOX], [BOX, [0.9, 0.9, 0.5, 0.5]]), None), (([], []), 1), (([0.3, 0.4, 0.1, 0.2], BOX), 0),
-    ((BOX, {"box": BOX}), None), ((BOX, [0.1, 0.2, 0.3]), None),
+    (([BOX], [BOX, [0.9, 0.9, 0.5, 0.5]]), None), (([0.3, 0.4, 0.1, 0.2], BOX), 0), ((BOX, {"box": BOX}), None),
     (([0.1, 0.2, 0.3, 0.4], np.array([0.1, 0.2, 0.3, 0.4])), either(1, None)))
 add(total(IoUReward("x", format="xywh")), (([.1, .1, .2, .2], [.5, .5, -.2, .2]), None))
 add(total(IoUReward("x", format="xyzxyz")), (([0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 1, 0]), None))
@@ -418,7 +393,7 @@ add(total(IoUReward("x", **PIXELS)), (([30, 40, 90, 80], BOX), None, "om-ai-lab/
 add(total(IoUReward("x", **PIXELS), size=[0, 0]), (([30, 40, 90, 80], BOX), None))
 add(total(IoUReward("x", **PIXELS), size=[100, 100]), (([10, 20, 30, 40], BOX), 1, "0.1 · 100 = 10, …: the same box"))
 add(total(ExactMatchReward("x")), (("a", "a" * 20_000), None, "decided: a gold longer than is compared"),
-    (("a", None), 0, "decided: a missing gold stays 0"), (("a", {"text": ["a"]}), None, "SQuAD's answers are objects"),
+    (("a", {"text": ["a"]}), None, "SQuAD's answers are objects"),
     (("a", [None]), 0, "decided: a missing gold stays 0"))
 add(total(TokenF1Reward("x")), (("a b", "a b " * 6_000), None, "decided: a gold longer than is compared"),
     (("a", [["a"]]), None))
@@ -428,7 +403,6 @@ add(total(RankingReward("x", metric="ndcg")),
 add(metric(MeanAveragePrecision("x"), "map@0.5"),
     ([(BOX, BOX), (BOX, [0.3, 0.4, 0.1, 0.2])], 1, "pycocotools over the pair that can be measured: 1",
      "cocodataset/cocoapi#55"))
-add(metric(BoxRates("x"), "recall@0.5"), ([(BOX, BOX), (BOX, [0.3, 0.4, 0.1, 0.2])], 1))
 add(vqa("a", **STOP), ([question("\u200b\u200b")], refused("answer")))
 scores(question("?"), {"?": 1, "!": 0}, **STOP)  # decided: ? equals ?
 add(lambda given, folder: "x" in CombinedReward({"x": (IoUReward("x"), 1.0)}).score_with_faults(*given)[2],
@@ -440,23 +414,17 @@ add(total(RankingReward("x")), ((["a"], {"a": float("nan")}), None))
 kind("S11")  # letters that are stop words, but are names beside a number or at the end
 STOPPED = words(stop_words=True)
 add(STOPPED, (("hepatitis", "hepatitis A"), Below(1), "vaccineontology/VO#709"), (("Hepatitis A.", "hepatitis A"), 1),
-    (("vitamin", "vitamin A"), Below(1)), (("vitamin D", "vitamin A and vitamin D"), Below(1)),
-    (("type dissection", "type A dissection"), Below(1)), (("type B dissection", "type A dissection"), Below(1)),
-    (("blood group O", "blood group A"), Below(1)), (("influenza A and B", "influenza B"), Below(1)),
+    (("type dissection", "type A dissection"), Below(1)), (("influenza A and B", "influenza B"), Below(1)),
     (("hepatitis", "hepatitis a"), Below(1)), (("bronchus 1", "bronchus A 1"), Below(1)),
-    (("nodule in left lung", "a nodule in the left lung"), 1),
-    (("A nodule in the left lung.", "left lung nodule"), 1, "docs/rewards.md: the article that begins a sentence"),
-    (("A", "A"), 1), (("B", "A"), 0))
+    (("A nodule in the left lung.", "left lung nodule"), 1, "docs/rewards.md: the article that begins a sentence"))
 add(words(stop_words=["a", "the"]), (("hepatitis", "hepatitis A"), Below(1)))
 
 kind("S12")  # powers
 add(exact(), (("10⁻³", "10-3"), 0, "rasbt/reasoning-from-scratch#99"), (("10^-3", "10⁻³"), 1, "ChHecker/unify#11"),
-    (("102", "10²"), 0), (("10^3", "10³"), 1), (("10³", "10⁻³"), 0), (("1.5×10⁹/L", "1.5×10⁻⁹/L"), 0),
-    (("5×10⁻³", 0.005), 1, "5 · 0.001 = 0.005"), (("5 x 10^-3", 0.005), 1, "5 · 0.001 = 0.005"), (("21/2", "2½"), 0),
-    (("82", "8₂"), 0), (("H2O", "H₂O"), 1, "Unicode NFKC: ₂ is 2 after a letter"),
-    (("12 cm2", "12 cm²"), 1, "Unicode NFKC: ² is 2 after a letter"), (("5°", "5º"), 1), (("0.001", "10⁻³"), 1),
-    (("1000", "10³"), 1), (("2 1/2", "2½"), 1, "Unicode NFKC: ½ is 1/2, after a space"),
-    (("5 \u00b5m", "5 \u03bcm"), 1, "Unicode NFKC: the micro sign is a mu"))
+    (("102", "10²"), 0), (("10³", "10⁻³"), 0), (("1.5×10⁹/L", "1.5×10⁻⁹/L"), 0), (("5×10⁻³", 0.005), 1),
+    (("5 x 10^-3", 0.005), 1, "5 · 0.001 = 0.005"), (("21/2", "2½"), 0), (("82", "8₂"), 0),
+    (("H2O", "H₂O"), 1, "Unicode NFKC: ₂ is 2 after a letter"), (("5°", "5º"), 1), (("1000", "10³"), 1),
+    (("2 1/2", "2½"), 1, "Unicode NFKC: ½ is 1/2, after a space"))
 add(words(), (("10-3 mol", "10⁻³ mol"), Below(1)))
 add(labels(), ((["10-3"], ["10⁻³"]), 0))
 scores(question("10⁻³", kind="closed"), {"10⁻³": 1, "10-3": 0, "103": 0})
@@ -472,20 +440,16 @@ def calibration(figure, **settings):
 TWO = [("a", 90, "a"), ("a", 60, "b")]
 add(calibration("ece", scale=100), ([("a", 90, "a")], 0.1, "|1 - 0.9|", "niznik-dev/cruijff_kit#305"),
     (TWO, 0.35, "(0.1 + 0.6) / 2: two bins of one each"))
-add(calibration("stated", scale=100), ([("a", 90, "a")], 1),
+add(calibration("stated", scale=100),
     ([("a", 101, "a"), ("a", 90, "a")], 0.5, "101 of 100 is none", "amiable-dev/llm-council#578"))
-add(calibration("brier", scale=100), (TWO, 0.185, "scikit-learn: brier_score_loss([1, 0], [0.9, 0.6])"),
-    ([("a", 100, "a")], 0))
-add(calibration("brier", scale=10), ([("a", 9, "a"), ("a", 6, "b")], 0.185))
+add(calibration("brier", scale=100), (TWO, 0.185, "scikit-learn: brier_score_loss([1, 0], [0.9, 0.6])"))
 add(calibration("stated"), (TWO, 0, "decided: the scale is told or 1"))
 add(calibration("brier"), ([("a", 0.9, "a"), ("a", 0.6, "b")], 0.185, "scikit-learn: brier_score_loss"))
 add(calibration("ece", scale=0), (TWO, refused("scale")))
 
 kind("S14")  # underscores
-add(labels(), ((["pleural_effusion"], ["pleural effusion"]), 1), ((["pleural effusion"], ["pleural_effusion"]), 1),
-    ((["tumour", "no_tumour"], ["tumour"]), 0))
-add(exact(), (("no_tumour", "no tumour"), 1), (("Pleural_Effusion", "pleural effusion"), 1),
-    (("pleuraleffusion", "pleural effusion"), 0))
+add(labels(), ((["pleural_effusion"], ["pleural effusion"]), 1), ((["tumour", "no_tumour"], ["tumour"]), 0))
+add(exact(), (("Pleural_Effusion", "pleural effusion"), 1), (("pleuraleffusion", "pleural effusion"), 0))
 add(words(), (("pleural_effusion", "pleural effusion"), 1))
 add(ranked(), ((["ground_glass", "nodule"], ["ground glass"]), 1))
 add(exact(aliases={"enlarged_heart": ["cardiomegaly"]}), (("cardiomegaly", "enlarged heart"), 1))
@@ -660,22 +624,19 @@ NO_TEXT = ("think", str(len(THOUGHT)))
 
 # fmt: off
 kind("R1")  # text in another field
-for field, value in (("reasoning_content", THOUGHT), ("reasoning", THOUGHT), ("thinking", THOUGHT),
+for field, value in (("reasoning_content", THOUGHT), ("thinking", THOUGHT),
                      ("reasoning", [{"type": "text", "text": THOUGHT}])):
     thought = completion(None, **{field: value})
     add(served(stored), (thought, says("The picture is gray"), "mindcraft-bots/mindcraft#789"))
     add(served(nudge), (thought, says(*NO_TEXT, without="is empty"), "vllm-project/vllm#13375"))
 add(served(scored),
     (completion("", reasoning_content=GOOD), 0, "decided: thinking is not read", "vllm-project/vllm#19222"),
-    (completion(GOOD, reasoning_content=THOUGHT), 1),
     (completion([{"type": "thinking", "thinking": THOUGHT}, {"type": "text", "text": GOOD}]), 1),
-    (completion(GOOD, reasoning_content=None, reasoning="", refusal=None), 1),
     (completion(GOOD, reasoning_content=7, reasoning={"text": "no"}), 1))
 add(served(stored),
     (completion(GOOD, reasoning_content=THOUGHT), says("The picture is gray"), "stanford-crfm/helm#3632"),
-    (completion(None, refusal="I cannot help with radiographs."), says("I cannot help with radiographs"),
+    (completion(None, refusal="I cannot help with radiographs."), says("refusal", "I cannot help with radiographs"),
      "OpenAI: `refusal` holds the text"),
-    (completion(None, refusal="I cannot help with radiographs."), says("refusal")),
     (completion(GOOD, reasoning_details=[{"type": "reasoning.text", "text": THOUGHT}]), says("The picture is gray"),
      "OpenRouter: reasoning_details has parts with text"),
     (completion([{"type": "thinking", "thinking": THOUGHT}, {"type": "text", "text": GOOD}]),
@@ -696,16 +657,13 @@ add(served(ran), ([completion("", function_call={"name": "zoom", "arguments": '{
 kind("R2")  # one table of coercions
 NUMBER = refused("size_mm", "number")
 both("size_mm", ({"size_mm": True}, NUMBER, "JSON Schema: true is no number", "pydantic/pydantic#7820"),
-    ({"size_mm": False}, NUMBER, "JSON Schema: false is no number"),
-    ({"size_mm": "12.5"}, 12.5, "docs: JSON text of a number is that number"), ({"size_mm": "true"}, NUMBER),
-    ({"size_mm": "12 mm"}, NUMBER))
+    ({"size_mm": "true"}, NUMBER), ({"size_mm": "12 mm"}, NUMBER))
 both("count",
     ({"count": True}, refused("count", "integer|number"), "JSON Schema: true is no integer", "fastapi/fastapi#453"),
     ({"count": 3.0}, 3, "JSON Schema: 3.0 is an integer", "pydantic/pydantic#360"),
     ({"count": 2.5}, refused("count", "integer"), "JSON Schema: 2.5 is no integer"))
 both("bbox", ({"bbox": [True, 0.2, 0.3, 0.4]}, refused("bbox", "number|box"), "JSON Schema: true is no number"))
-both("sure", ({"sure": 1}, refused("sure", "bool|true"), "JSON Schema: 1 is no boolean", "pydantic/pydantic#579"),
-    ({"sure": "false"}, False, "docs: JSON text of false is false"))
+both("sure", ({"sure": 1}, refused("sure", "bool|true"), "JSON Schema: 1 is no boolean", "pydantic/pydantic#579"))
 both("label",
     ({"label": True}, refused("label", "string|text"), "JSON Schema: true is no string", "pydantic/pydantic#1130"),
     ({"label": 7}, either("7", refused("label", "string|text"))))
@@ -713,13 +671,10 @@ add(results, (ZOOM.replace("2", "true"), [says("factor", "number")]))
 
 kind("R3")  # a key near a declared one
 both("size_mm", *(({key: 12}, either(12, refused("size_mm"))) for key in (
-    "size mm", "sizeMm", "Size_MM", "size-mm", "sizemm", "size_m", "size_mm ")))
-both("count", ({"counts": 3}, either(3, refused("count"))))
-add(told, (json.dumps({"lable": "nodule", "bbox": [0.1, 0.2, 0.3, 0.4]}), says("label")),
-    (json.dumps({"Label": "nodule", "bbox": [0.1, 0.2, 0.3, 0.4]}), says("Label", "label")),
+    "sizeMm", "sizemm", "size_mm ")))
+add(told, (json.dumps({"Label": "nodule", "bbox": [0.1, 0.2, 0.3, 0.4]}), says("Label", "label")),
     (ZOOM.replace("factor", "facter"), says("factor", "did you mean")))
-add(flagged, ({"comment": "large"}, True, "decided: allowed, with the flag `ignored`"),
-    ({"size_mm": 12, "size mm": 13}, True, "decided: two values, one of which is lost"),
+add(flagged, ({"size_mm": 12, "size mm": 13}, True, "decided: two values, one of which is lost"),
     (f'{json.dumps({**NODULE, "label": "mass"})} No: {FINAL}', True, "decided: an object that lost against another"))
 add(lambda *given: flagged(*given) and taken("label")(*given),
     ({"size_mm": None, "size mm": 12}, either("nodule", refused("size.mm", without="mean .?side"))))
@@ -742,9 +697,7 @@ NATIVE = ("zoom", {"factor": 2})
 add(count_runs, (call(ZOOM, NATIVE), 1, "youssofal/MTPLX#249"), (call(ZOOM, ("zoom", '{"factor": 2}')), 1),
     (call("```tool\n" + json.dumps({"name": "zoom", "arguments": {"factor": 2}}) + "\n```", NATIVE), 1,
      "dimagi/open-chat-studio#1672"), (call(ZOOM + tag(name="reset", arguments={}), NATIVE, ("reset", {})), 2),
-    (call(json.dumps({"name": "zoom", "arguments": {"factor": 2}}), NATIVE), 1),
     (call(f"Let me look closer. {ZOOM}", NATIVE), 1, "vllm-project/vllm#42021"),
-    (call(tag(name="reset", arguments={}), NATIVE), 2),
     (call("", NATIVE, NATIVE), 2, "decided: two native calls stay two", "langchain-ai/langchain#38969"),
     (call(f"<think>{ZOOM}</think>", NATIVE), 1, "vllm-project/vllm#39056"))
 add(lambda given, folder: len(results(given, folder)),
@@ -754,8 +707,7 @@ add(served(lambda one: one.episodes[0].run_call_count),
     ([completion(ZOOM, ("c1", "zoom", '{"factor": 2}')), completion(GOOD)], 1, "dreadnode/rigging#40"))
 
 kind("R6")  # arguments of a policy function
-add(results, (call("", ("reset", None)), [{}]), (call("", ("reset", "")), [{}], "QwenLM/Qwen-Agent#135"),
-    (call("", ("reset", "null")), [{}]))
+add(results, (call("", ("reset", "")), [{}], "QwenLM/Qwen-Agent#135"))
 add(summed, (call("", ("zoom", None)), says("factor|arguments", without="AttributeError")),
     (call("", ("reset", [])), says("arguments", without="AttributeError|TypeError")),
     (call("", ("zoom", 5)), says("arguments", without="AttributeError|TypeError"), "langchain4j/langchain4j#3093"),
@@ -768,18 +720,15 @@ FENCED = f"```json\n{FINAL}\n```"
 add(taken("label"), (f"{FENCED}\nCode:\n```python\nprint({MASS})\n```", "nodule", "langchain-ai/langchain#9654"),
     (f"{FENCED}\n```js\nconst x = {{label: 'mass', bbox: [0.1, 0.2, 0.3, 0.4]}};\n```", "nodule",
      "langchain-ai/langchain#20305"), (f"{FENCED}\nIn Python: {MASS}", "nodule"),
-    (f"{FENCED}\n```\n{MASS}\n```", "nodule"),
     (f"```python\nprint({MASS})\n```\n{FENCED}", "nodule", "langchain-ai/langchain#15069"),
     (f"{FENCED}\nNo:\n" + FENCED.replace("nodule", "cyst"), "cyst", "docs: among equals the last one wins",
-     "langchain-ai/langchain#20305"), (f"{FENCED}\n```python\nfound = {MASS[:-1]},}}\n```", "nodule"),
-    (f"{FENCED}\n```yaml\nlabel: mass\n```", "nodule"))
+     "langchain-ai/langchain#20305"), (f"{FENCED}\n```yaml\nlabel: mass\n```", "nodule"))
 
 kind("R8")  # a call in thinking
 THINKING = says("think")
 add(told, (f"<think>look {ZOOM}</think>", THINKING, "vllm-project/vllm#39056"),
     (f"<think>look {ZOOM}</think>\nI would like to zoom.", THINKING, "vllm-project/vllm#16511"),
     (f"<think>look {ZOOM}", THINKING, "thinking that never ends", "vllm-project/vllm#51679"),
-    ("<think>look\n```tool\n{\"name\": \"zoom\", \"arguments\": {\"factor\": 2}}\n```\n</think>", THINKING),
     (f"<think>so {FINAL}</think>", THINKING), (f"look {ZOOM}</think>ok", THINKING, "a template wrote the opening tag",
      "tonyd2wild/DeepSeek-v4-Flash-Vision-Exp-DSpark-1M-NVFP4-KV-2x-DGX-Spark#16"),
     ("<think>hm</think>", says("JSON|empty|answer")))
@@ -795,9 +744,9 @@ def edge(*box):
 
 
 SHOWN = either([0.1, 0.2, 0.3, 1], refused("out|outside|1", without=UNSEEN))
-both("bbox", (edge(1.0000001), SHOWN), (edge(1.000000000001), SHOWN),
+both("bbox", (edge(1.000000000001), SHOWN),
     ({"bbox": [-1e-9, 0.2, 0.3, 0.4]}, either([0, 0.2, 0.3, 0.4], refused("out|outside|0", without=UNSEEN))),
-    (edge(1.2), refused(r"1\.2")), (edge(1), [0.1, 0.2, 0.3, 1]))
+    (edge(1.2), refused(r"1\.2")))
 add(told, (ZOOM.replace("2", "4.0000001"), says(".", without=r"(?<![\d.])4(\.0)? ?:")))
 add(lambda *given: grounded("per_mille")(*given), ([[100, 100, 400, 1000.4]], either("taken", refused(r"1000\.4"))))
 add(taken("bbox"), ({"bbox": [-0.0, 0.2, 0.3, 0.4]}, [0, 0.2, 0.3, 0.4], "IEEE 754: -0 is 0"))
@@ -819,19 +768,16 @@ add(asked, (True, either(says(r"\btrue\b", *CLOSED_ANSWER, without=PYTHON), ""))
     (None, says(r"\bnull\b", *CLOSED_ANSWER, without=PYTHON)), (["yes"], says('"yes"', *CLOSED_ANSWER, without=PYTHON)),
     ({"value": "yes"}, says(*CLOSED_ANSWER, without=PYTHON)))
 both("bbox", ({"bbox": [0.1, 0.2, 0.3, 0.4, 0.5]}, refused("bbox", r"\b(4|four)\b", without=PYTHON)),
-    ({"bbox": [0.1, 0.2]}, refused("bbox", r"\b(4|four)\b", without=PYTHON)),
-    ({"bbox": [0.1, 0.2]}, refused(r"\b4 items", without="4 to 4")),
+    ({"bbox": [0.1, 0.2]}, refused("bbox", r"\b4 items", without=f"4 to 4|{PYTHON}")),
     ({"bbox": [0.1, 0.2, "x", 0.4]}, refused("bbox", '"x"', "number")))
-both("side", ({"side": "lefft"}, refused('"?left"?', "right", without=r"\['|'left' or 'right'|(?-i:None)")),
-    ({"side": "rigt"}, refused("rigt", '"right"')),
+both("side", ({"side": "lefft"}, refused("lefft", '"?left"?', "right", without=r"\['|'left' or 'right'|(?-i:None)")),
     ({"side": True}, refused("side", "left", without=r"(?-i:\bTrue\b|\bNone\b)")))
-add(taken("size_mm", env=BOTH[1]), ({"size_mm": 501}, refused("501", "500")))
 both("label", ({"label": None}, refused("label", "string|text", without=PYTHON)))
 
 kind("R11")  # a hint that works
 add(summed, *((tag(name="zoom", **{key: {"factor": 2}}), either(says("arguments", key, without=f"put .?{key}.? in"),
     says("zoomed")), "langchain-ai/langchain#2241")
-    for key in ("args", "params", "kwargs", "tool_input", "input", "Arguments", "argument")))
+    for key in ("params", "kwargs", "tool_input", "Arguments", "argument")))
 add(summed, (tag(name="zoom", factor=2), either(says('"arguments"'), says("zoomed"))),
     (tag(tool_name="zoom", arguments={"factor": 2}), either(says("name"), says("zoomed"))))
 
@@ -857,9 +803,8 @@ def grounded(coordinates, gold=(10, 10, 40, 25)):
 
 SMALL = refused("pixel|0 to 1000|thousand|per.mille|small")
 add(grounded("per_mille"), ([[0.1, 0.1, 0.4, 0.25]], SMALL, "QwenLM/Qwen3-VL#1741"),
-    ([[0.1, 0.1, 0.4, 0.25], [0.5, 0.5, 0.9, 0.9]], SMALL), ([[0, 0, 1, 1]], SMALL, "QwenLM/Qwen3-VL#830"),
-    ([[100, 100, 400, 250], [0.1, 0.1, 0.4, 0.25]], SMALL), ([[100, 100, 400, 250]], "taken", "redai-studio/Relax#17"),
-    ([], "taken"))
+    ([[0, 0, 1, 1]], SMALL, "QwenLM/Qwen3-VL#830"), ([[100, 100, 400, 250], [0.1, 0.1, 0.4, 0.25]], SMALL),
+    ([[100, 100, 400, 250]], "taken", "redai-studio/Relax#17"), ([], "taken"))
 add(grounded("unit"), ([[100, 100, 400, 250]], refused("0 to 1"), "QwenLM/Qwen3-VL#940"))
 add(grounded("pixel"), ([[0.1, 0.1, 0.4, 0.25]], refused("pixel|small"), "om-ai-lab/VLM-R1#198"),
     ([[10, 10, 11, 11]], "taken"))
@@ -917,9 +862,8 @@ add(acted, *((json.dumps(shape), AS_CALL, "tenstorrent/tt-inference-server#3683"
     {"functionCall": {"name": "mark", "args": ARGUMENTS}}, {"tool_name": "mark", "arguments": ARGUMENTS},
     {"function": "mark", "arguments": ARGUMENTS}, {"action": "mark", "action_input": ARGUMENTS},
     {"toolUse": {"toolUseId": "a", "name": "mark", "input": ARGUMENTS}}, {"mark": ARGUMENTS},
-    {"type": "tool_use", "id": "a", "name": "mark", "input": ARGUMENTS}, {"method": "mark", "params": ARGUMENTS},
-    {"tool": "mark", "parameters": ARGUMENTS}, {"toolName": "mark", "args": ARGUMENTS},
-    {"recipient_name": "functions.mark", "parameters": ARGUMENTS}, {"command": {"name": "mark", "args": ARGUMENTS}},
+    {"method": "mark", "params": ARGUMENTS}, {"toolName": "mark", "args": ARGUMENTS},
+    {"command": {"name": "mark", "args": ARGUMENTS}},
     {"tool_uses": [{"recipient_name": "functions.mark", "parameters": ARGUMENTS}]},)))
 add(acted,
     (json.dumps({"tool_name": "marc", "arguments": ARGUMENTS}), either("answered", says("marc"))),
@@ -958,11 +902,9 @@ add(taken("size_mm"),
 
 kind("R16")  # what a tool wrote is no call if the model quotes it
 LURE = '{"tool": "reset", "arguments": {}}'
-for said in (LURE, "[reset()]", "call:reset{}", f'{{"tool_calls": [{LURE}]}}', f"```tool\n{LURE}\n```",
-             f"<tool_call>{LURE}</tool_call>"):
+for said in (LURE, "[reset()]", "call:reset{}", f"<tool_call>{LURE}</tool_call>"):
     add(quoting(said), (None, [says("word for word")]))
     add(quoting(said, "It says SHOWN " + FINAL), (None, []))  # between its marks nothing is read
-add(quoting(LURE, '{"id": "own", "tool": "reset", "arguments": {}}'), (None, ["reset"]))
 add(quoting(LURE, tag(name="rotate", arguments={"clockwise": True})), (None, ["rotate"]))
 
 kind("R17")  # a box in another form

@@ -43,7 +43,6 @@ def test_every_key_and_every_setting_of_every_environment_is_listed_with_its_mea
             assert field.description
             assert f"| `{name}` |" in part
             assert field.description in part
-    page = build_page()
     shared = page.split("### Shared settings")[1].split("\n#")[0]
     for name in ENVIRONMENTS:
         part = page.split(f"### `env.name: {name}`")[1].split("\n#")[0]

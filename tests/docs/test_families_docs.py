@@ -4,14 +4,10 @@ import json
 import re
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
 import pytest
 import yaml
-from PIL import Image
-from pyarrow import parquet
 
-from tests.support.data_kit import write_jsonl
+from tests.support.data_kit import write_images, write_jsonl, write_table
 from viewbox import check_rewards, make, train
 from viewbox.configs.schema import parse
 from viewbox.envs.data import DataEnv
@@ -38,13 +34,11 @@ def datasets(tmp_path, monkeypatch):
     """The files that the page speaks of."""
     monkeypatch.chdir(tmp_path)
     for name in ("study", "finds", "reports", "cases"):
-        (tmp_path / name / "images").mkdir(parents=True)
-        pixels = np.random.default_rng(0).integers(0, 255, (48, 48), np.uint8)
-        Image.fromarray(pixels).save(tmp_path / name / "images" / "1.png")
+        write_images(tmp_path / name / "images", 2, (48, 48))
     image = {"bytes": (tmp_path / "study" / "images" / "1.png").read_bytes(), "path": None}
     answers = ["yes", "no", "right lung", "mass"] * 5
     rows = [{"image": image, "question": f"What about {i}?", "answer": answer} for i, answer in enumerate(answers)]
-    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "study" / "train.parquet")
+    write_table(tmp_path / "study" / "train.parquet", rows)
     found = {"image": "1.png", "boxes": [[6, 4, 12, 8]], "labels": ["nodule"]}
     write_jsonl(tmp_path / "finds" / "train.jsonl", give_ids(found))
     write_jsonl(tmp_path / "reports" / "train.jsonl", give_ids({"image": "1.png", **REPORT}))

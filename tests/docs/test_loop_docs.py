@@ -2,8 +2,7 @@
 
 import ast
 import re
-import subprocess
-import sys
+import runpy
 from pathlib import Path
 from typing import get_args
 
@@ -22,7 +21,7 @@ def functions_in(path):
     return {node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)}
 
 
-def test_every_rule_has_its_test_which_exists_every_end_is_in_the_page_and_every_page_it_links_to_exists():
+def test_every_rule_has_its_test_which_exists_and_every_end_is_in_the_page():
     for file, test in NAMED:
         assert test in functions_in(ROOT / "tests" / file)
     rules = [row for row in ROWS if not row.startswith(("| rule |", "| --- |"))]
@@ -30,10 +29,6 @@ def test_every_rule_has_its_test_which_exists_every_end_is_in_the_page_and_every
     assert [row for row in rules if not re.search(r"\| `[\w/]+\.py::test_\w+`", row)] == []
     for reason in get_args(EndReason):
         assert f"`{reason}`" in LOOP.split("## Settings")[0]
-    for page in [LOOP, GUIDE]:
-        links = re.findall(r"\]\(([\w./]+\.md)\)", page)
-        assert links
-        assert [link for link in links if not (ROOT / "docs" / link).is_file()] == []
 
 
 # ---- the author's guide
@@ -42,18 +37,24 @@ BLOCKS = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", GUIDE, re.S)
 HEARTS = BLOCKS[0][0]
 
 
-def run(code, folder):
-    """The output of a program in a folder that holds the guide's first environment as `hearts.py`."""
-    (folder / "hearts.py").write_text(HEARTS)
-    (folder / "block.py").write_text(code)
-    done = subprocess.run([sys.executable, "block.py"], capture_output=True, text=True, cwd=folder, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Runs a program in a folder that holds the guide's first environment as `hearts.py`; returns its output."""
+
+    def run(code):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.syspath_prepend(tmp_path)
+        (tmp_path / "hearts.py").write_text(HEARTS)
+        (tmp_path / "block.py").write_text(code)
+        runpy.run_path("block.py", run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
 
 
 @pytest.mark.parametrize(("code", "printed"), BLOCKS, ids=[code.split("class ")[-1][:12] for code, _ in BLOCKS])
-def test_every_program_of_the_guide_prints_what_is_shown(code, printed, tmp_path):
-    assert run(code, tmp_path) == printed
+def test_every_program_of_the_guide_prints_what_is_shown(run, code, printed):
+    assert run(code) == printed
 
 
 def test_no_program_of_the_guide_is_left_out_and_its_environment_is_under_sixty_lines_of_code():
@@ -61,7 +62,7 @@ def test_no_program_of_the_guide_is_left_out_and_its_environment_is_under_sixty_
     assert len([line for line in HEARTS.splitlines() if line.strip()]) < 60
 
 
-def test_the_guides_environment_is_found_by_its_name_takes_settings_and_its_right_answers_are_right(tmp_path):
+def test_the_guides_environment_is_found_by_its_name_takes_settings_and_its_right_answers_are_right(run):
     code = """
 import json, viewbox
 from hearts import Hearts
@@ -71,6 +72,6 @@ for coordinates in ("unit", "per_mille", "pixel"):
     answers = [(env.read_answer(json.dumps(env.gold_answer(task)), task), task) for task in env.tasks[:20]]
     print(min(env.reward(answer, task.reference) for answer, task in answers))
 """
-    count, *scores = map(float, run(code, tmp_path).splitlines())
+    count, *scores = map(float, run(code).splitlines())
     assert (count, len(scores)) == (50, 3)
     assert min(scores) >= 0.95

@@ -3,7 +3,6 @@
 import re
 import runpy
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from msgspec.structs import replace
 from PIL import Image
 
 import viewbox
+from tests.support.clean_python import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -23,10 +23,7 @@ def blocks(language: str) -> list[str]:
 
 def run_block(words, folder):
     """What the first Python block of the README with these words prints."""
-    code = next(block for block in blocks("python") if words in block)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return run_python("-c", next(block for block in blocks("python") if words in block), cwd=folder)
 
 
 def test_the_authors_environment_runs_as_printed(tmp_path):
@@ -76,8 +73,7 @@ def test_the_picture_of_an_episode_is_drawn_with_its_boxes(saved, monkeypatch):
     assert (255, 40, 40) not in drawn  # it has no answer
 
 
-PAGES = {path.name: path.read_text() for path in (*(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING")),
-                                                  *ROOT.glob("docs/*.md"))}  # fmt: skip
+PAGES = {path: path.read_text() for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"))}
 
 
 def list_commands(text: str) -> set[tuple[str, str]]:
@@ -90,7 +86,8 @@ def list_commands(text: str) -> set[tuple[str, str]]:
     return set(re.findall(r"^(?:\$ )?viewbox ([a-z]+)\b ?([^#>\n]*)", "\n".join((fenced, indented, inline)), re.M))
 
 
-USED = sorted((page, *line) for page, text in PAGES.items() for line in list_commands(text))
+WITH_COMMANDS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md")]
+USED = sorted((page.name, *line) for page in WITH_COMMANDS for line in list_commands(PAGES[page]))
 
 
 def list_options(name: str, rest: str) -> tuple[set[str], str]:
@@ -114,7 +111,10 @@ def test_every_option_that_a_page_uses_exists():
         assert set(re.findall(r"(?<!\S)--[\w-]+", rest)) <= known, (page, name, words)
 
 
-def test_every_file_the_readme_names_exists_and_the_makefile_has_the_two_commands():
+def test_every_file_that_a_page_links_to_or_the_readme_names_exists_and_the_makefile_has_the_two_commands():
+    links = [(page, link) for page, text in PAGES.items() for link in re.findall(r"\]\(([\w./-]+)(?:#[\w-]+)?\)", text)]
+    assert len(links) > 100
+    assert [(page.name, link) for page, link in links if not (page.parent / link).exists()] == []
     for path in set(re.findall(r"(?:configs|docs)/[\w.]+\.\w+", README)):
         assert (ROOT / path).is_file(), path
     for target in ("quickstart", "test"):

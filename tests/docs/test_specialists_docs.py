@@ -1,13 +1,12 @@
 """`docs/specialists.md`: every YAML offers tools that answer, every kind is on the page, and the program runs."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
+from tests.support.clean_python import run_python
 from tests.support.model_fixtures import corpus, kits, qwen3  # noqa: F401
 from tests.support.served_models import forget_servers
 from tests.support.specialist_env import Clinic, call, get_results
@@ -84,7 +83,4 @@ def test_the_program_on_the_page_prints_what_the_page_says(tmp_path):
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
     (printed,) = re.findall(r"```text\n(.*?)```", PAGE, re.S)
     (tmp_path / "own_kind.py").write_text(code)
-    done = subprocess.run(
-        [sys.executable, "own_kind.py"], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=120
-    )
-    assert done.stdout == printed
+    assert run_python("own_kind.py", cwd=tmp_path) == printed

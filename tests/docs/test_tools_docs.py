@@ -25,19 +25,11 @@ def test_the_page_is_what_the_code_prints():
     assert (DOCS / "tools.md").read_text() == tools_page.format_markdown(), "write it again: python docs/tools_page.py"
 
 
-def test_every_tool_is_there_every_module_is_a_family_with_a_sentence_and_every_row_has_the_cells_of_its_head():
-    for name in [*VISUAL, "undo", "open_image"]:
-        assert name in {one.name for one in OURS}
-        assert f"### `{name}`" in tools_page.format_markdown()
+def test_every_tool_is_there_and_every_module_is_a_family_with_a_sentence():
+    assert {*VISUAL, "undo", "open_image"} <= {one.name for one in OURS}
     families = {tools_page.name_family(one) for one in TOOLS.values() if one in OURS}
     assert families <= set(tools_page.ORDER)
     assert all(tools_page.describe_family(family).endswith(".") for family in families)
-    for line in tools_page.format_markdown().splitlines():
-        if line.startswith("| argument"):
-            columns = line.count("|")
-        elif line.startswith("|"):
-            assert line.count("|") == columns
-            assert "|  |" not in line.replace("| |", "|  |")[:-3]
 
 
 @each("one", OURS)
@@ -45,19 +37,15 @@ def test_every_argument_is_listed_with_what_it_takes_and_nothing_hidden_is_spoke
     part = tools_page.format_markdown().split(f"### `{one.name}`\n")[1].split("\n#")[0]
     assert one.description in part
     for name, spec in one.parameters.items():
-        assert f"| `{name}` | {tools_page.describe_values(spec)} |" in part
+        assert f"- `{name}` ({tools_page.describe_values(spec)}; " in part
     assert not any(f"`{name}`" in part for name in one.hidden)
 
 
 def test_every_visual_tool_is_on_the_sheet_and_works_there_and_one_that_changes_the_view_shows_another_picture():
-    found = {cell.name: cell for cell in tools_page.build_cells(tools_page.get_example_path())}
-    assert set(VISUAL) <= set(found)
-    assert [name for name, cell in found.items() if cell.text.startswith("error")] == []
-    found = {
-        cell.name: cell.picture
-        for cell in tools_page.build_cells(tools_page.get_example_path())
-        if cell.picture is not None
-    }
+    cells = tools_page.build_cells(tools_page.get_example_path())
+    assert set(VISUAL) <= {cell.name for cell in cells}
+    assert [cell.name for cell in cells if cell.text.startswith("error")] == []
+    found = {cell.name: cell.picture for cell in cells if cell.picture is not None}
     whole = found.pop("the image")
     same = {name for name, picture in found.items() if picture.tobytes() == whole.tobytes()}
     assert same == {"undo", "reset", "open_image"}

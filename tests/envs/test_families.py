@@ -1,14 +1,10 @@
 """`vqa`, `grounding`, `report`, `consultation`: what rows become, what answers score, and the figures of many."""
 
-import io
 import json
 from dataclasses import replace
 
 import numpy as np
-import pyarrow as pa
 import pytest
-from PIL import Image
-from pyarrow import parquet
 from sklearn.metrics import f1_score
 
 import viewbox
@@ -95,21 +91,6 @@ def test_bad_rows_name_the_column_and_what_was_expected(tmp_path):
         settings = {"sections": SECTIONS} if family == "report" else {"classes": ["a"]} if "labels" in row else {}
         with pytest.raises(BadRow, match=said):
             _ = make(tmp_path, family, row, image="image" in row or None, **settings).tasks[0]
-
-
-def test_a_parquet_file_of_radiology_questions(tmp_path):
-    image = io.BytesIO()
-    Image.fromarray(np.zeros((40, 60), np.uint8)).save(image, "PNG")
-    answers = ["yes", "No", "right lung", "pleural effusion"]
-    rows = [{"image": {"bytes": image.getvalue(), "path": None}, "question": f"{a}?", "answer": a} for a in answers]
-    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "train.parquet")
-    columns = {name: name for name in rows[0]}
-    env = viewbox.make("vqa", data={"source": str(tmp_path / "train.parquet"), "columns": columns})
-    assert [task.reference["kind"] for task in env.tasks] == ["closed", "closed", "open", "open"]
-    assert score_gold(env) == [1.0] * 4
-    assert score(env, "yes, no") == 0.0
-    assert score(env, "the right lung", 2) == pytest.approx(2 / 3)  # of the words said
-    assert env.reset(env.tasks[0], seed=0).view is not None
 
 
 def test_a_set_of_text_alone_offers_no_tools_that_need_an_image_and_kinds_are_as_the_dataset_writes_them(tmp_path):

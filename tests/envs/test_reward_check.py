@@ -44,19 +44,6 @@ def make(folder, reward=None, columns=(), **settings):
     return Grounding(data=data, **({} if reward is None else {"reward": reward}), **settings)
 
 
-def test_the_reward_of_a_box_that_was_computed_by_hand(folder):
-    env = make(folder, coordinates="unit")
-    task = env.tasks[0]
-    for box, expected in (
-        ((0.25, 0.125, 0.75, 0.625), 1.0),
-        ((0.5, 0.125, 1.0, 0.625), 1 / 3),  # half of each box is in the other: 1 / (2 + 2 - 1)
-        ((0.625, 0.05, 1.0, 0.25), 0.0625 * 0.125 * 2 / (0.25 + 0.075 - 0.015625)),  # 0.125 x 0.125 in common
-        ((0.0, 0.7, 0.2, 0.9), 0.0),
-    ):
-        episode = env.play(task, lambda messages, box=box: json.dumps({"boxes": [box], "continue": False}))
-        assert episode.scores.total == pytest.approx(expected), box
-
-
 def test_a_right_config_is_not_warned_of_and_classes_without_labels_are_refused(folder):
     for settings in ({}, {"coordinates": "per_mille"}, {"columns": {"labels": ["label"]}, "classes": ["a", "b"]}):
         [found] = score_right_answers(make(folder, **settings))
@@ -196,13 +183,11 @@ def test_the_tasks_are_drawn_from_all():
     numbers = []
 
     class Counting(Own):
+        tasks: ClassVar = [Task(f"t{number}", reference={"label": "a"}) for number in range(1000)]
+
         def images(self, task):
             numbers.append(int(task.id[1:]))
             return [Image.new("L", (20, 10))]
-
-        @property
-        def tasks(self):
-            return [Task(f"t{number}", reference={"label": "a"}) for number in range(1000)]
 
     score_right_answers(Counting())
     assert len(set(numbers)) == 20

@@ -7,13 +7,12 @@ from typing import ClassVar
 
 import nibabel as nib
 import numpy as np
-import pydicom
 import pytest
 from PIL import Image
-from pydicom.data import get_testdata_file
 
 import viewbox
 from tests.support.data_kit import write_jsonl
+from tests.support.odd_images import series
 from tests.support.tables import each
 from viewbox.core.answers import check_answer
 from viewbox.envs.data import DataEnv, TaskField
@@ -80,29 +79,21 @@ def write_nifti(path, codes="xyz", tilt=0.0, **header):
 
 
 def write_dicom(folder, plane, reverse=False):
-    """A series of slices in a plane, the files in any order."""
-    folder.mkdir()
+    """A series of slices in a plane, the files in either order."""
     z, y, x = STEPS
-    turn = {"axial": [1, 0, 0, 0, 1, 0], "coronal": [1, 0, 0, 0, 0, -1], "sagittal": [0, 1, 0, 0, 0, -1]}[plane]
-    sides = {"axial": [y, x], "coronal": [z, x], "sagittal": [z, y]}[plane]
-    count, dataset = SHAPE[PLANES.index(plane)], pydicom.dcmread(get_testdata_file("CT_small.dcm", download=False))
-    for number in range(count):
-        pixels = cut(draw(), plane, number)
-        dataset.Rows, dataset.Columns, dataset.PixelSpacing = *pixels.shape, sides
-        dataset.PixelData = np.ascontiguousarray(pixels).tobytes()
-        dataset.ImageOrientationPatient = turn
-        first = {"coronal": [0, y * number], "sagittal": [x * number, 0]}.get(plane, [0, 0])
-        dataset.ImagePositionPatient = [*first, z * (number if plane == "axial" else SHAPE[0])]
-        dataset.InstanceNumber = count - number if reverse else number + 1
-        dataset.save_as(folder / f"{count - number if reverse else number:03d}.dcm")
+    rows, spacing, step = {
+        "axial": ([1, 0, 0, 0, 1, 0], (y, x), (0, 0, z)),
+        "coronal": ([1, 0, 0, 0, 0, -1], (z, x), (0, y, 0)),
+        "sagittal": ([0, 1, 0, 0, 0, -1], (z, y), (x, 0, 0)),
+    }[plane]
+    slices = [cut(draw(), plane, number) for number in range(SHAPE[PLANES.index(plane)])]
+    slices, step = (slices[::-1], np.negative(step)) if reverse else (slices, step)
+    series(folder, slices, step=step, rows=rows, spacing=spacing)
 
 
 def make_rows(image="v.nii.gz"):
-    fixed = {"image": image}
-    return [
-        {"id": plane, **fixed, "q": f"Where? ({plane})", "plane": plane, "slice": at, "boxes": find_box(plane, at)}
-        for plane, at in NUMBERS.items()
-    ]
+    places = ({"plane": plane, "slice": at, "boxes": find_box(plane, at)} for plane, at in NUMBERS.items())
+    return [{"id": place["plane"], "image": image, "q": f"Where? ({place['plane']})", **place} for place in places]
 
 
 def make(tmp_path, rows, columns=COLUMNS, boxes=None, cls=None, **settings):

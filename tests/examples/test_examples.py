@@ -1,21 +1,17 @@
 """Every example runs as its docstring says."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.clean_python import run_python
 from tests.support.servers import make_completion, make_script, serve
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 def run(name, *arguments):
-    line = [sys.executable, EXAMPLES / f"{name}.py", *arguments]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    return run_python(EXAMPLES / f"{name}.py", *arguments).splitlines()
 
 
 def test_an_own_tool_is_called_and_its_numbers_are_read():

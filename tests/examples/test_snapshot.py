@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 
@@ -22,7 +23,7 @@ class Shelf:
     """A source that knows a few records, counts what it is asked, and fails when it is told to."""
 
     def __init__(self):
-        self.asked, self.loaded, self.failing = [], [], set()
+        self.asked, self.failing = [], set()
         self.articles, self.pictures = list(ARTICLES), {found.uid: draw_png(n) for n, found in enumerate(FIGURES)}
 
     def prepare(self):
@@ -38,8 +39,6 @@ class Shelf:
         return [one for one in FIGURES if query.words in one.caption.lower()]
 
     async def load_image(self, found):
-        await asyncio.sleep(0)
-        self.loaded.append(found.uid)
         return self.pictures[found.uid]
 
 
@@ -127,16 +126,11 @@ def test_a_record_or_picture_that_cannot_be_used_costs_itself_and_is_told(record
 
 
 PUBMEDQA = {  # the layout of ori_pqal.json, with words of our own
-    "QUESTION": "Do pale marbles roll farther than dark ones?",
-    "CONTEXTS": ["Marbles differ in color.", "Twelve marbles were rolled."],
-    "LABELS": ["BACKGROUND", "METHODS"],
-    "MESHES": ["Marbles", "Color"],
-    "YEAR": "2014",
-    "reasoning_required_pred": "no",
-    "reasoning_free_pred": "no",
-    "final_decision": "no",
-    "LONG_ANSWER": "Color does not matter.",
-}
+    "QUESTION": "Do pale marbles roll farther than dark ones?", "LONG_ANSWER": "Color does not matter.",
+    "CONTEXTS": ["Marbles differ in color.", "Twelve marbles were rolled."], "LABELS": ["BACKGROUND", "METHODS"],
+    "MESHES": ["Marbles", "Color"], "YEAR": "2014",
+    **dict.fromkeys(("reasoning_required_pred", "reasoning_free_pred", "final_decision"), "no"),
+}  # fmt: skip
 WHOLE = f"{PUBMEDQA['QUESTION']}|2014|BACKGROUND: {PUBMEDQA['CONTEXTS'][0]} METHODS: {PUBMEDQA['CONTEXTS'][1]} "
 PUBMEDQA_RECORDS = [  # what is changed, or missing (...); what an article holds, or why the record is left out
     ("990000001", {}, WHOLE + "CONCLUSION: Color does not matter."),
@@ -169,23 +163,15 @@ def test_each_record_of_pubmedqa_is_an_article_or_is_left_out_with_the_reason(re
     assert (second.pmid, second.year, second.mesh) == ("990000002", None, ())
 
 
-@pytest.mark.parametrize("content", ["[1, 2]", "no JSON", '{"990000001": '])
-def test_another_file_than_that_of_pubmedqa_is_refused(record, out, tmp_path, content):
-    (tmp_path / "file.json").write_text(content)
-    status, _, told = record("--pubmedqa", str(tmp_path / "file.json"), "--out", str(out))
-    assert status == 2
-    assert "allowed: ori_pqal.json of PubMedQA" in told
-    assert not out.exists()
-
-
-WRONG_ARGUMENTS = [
-    ((), "give a query or --queries FILE, and --out FILE"), (("--queries", "/missing.txt"), "No such file"),
-    (("a", "--search-type", "reviews"), "invalid choice: 'reviews' (choose from"),
-]  # fmt: skip
-
-
-@each("arguments, message", WRONG_ARGUMENTS)
-def test_wrong_arguments_end_with_status_2(record, out, arguments, message):
+@each("content, arguments, message", [
+    ("", (), "give a query or --queries FILE, and --out FILE"), ("", ("--queries", "/missing.txt"), "No such file"),
+    *((content, ("--pubmedqa", "file.json"), "allowed: ori_pqal.json of PubMedQA") for content in ("[1]", "no JSON")),
+])  # fmt: skip
+def test_wrong_arguments_and_another_file_than_that_of_pubmedqa_end_with_status_2(
+    record, out, tmp_path_factory, monkeypatch, content, arguments, message
+):
+    monkeypatch.chdir(tmp_path_factory.mktemp("files"))
+    Path("file.json").write_text(content)
     status, _, told = record(*arguments, "--out", str(out))
     assert status == 2, told
     assert message in told

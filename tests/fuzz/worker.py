@@ -14,7 +14,6 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 MAX_MEMORY = 2**33  # bytes of address space of a process
@@ -69,7 +68,8 @@ class Checker:
         self.name, self.area = name, importlib.import_module(module)
 
     def make_case(self, seed: int, number: int) -> bytes:
-        return make_case(self.area, self.name, seed, number)
+        """The same bytes for the same seed and number, on any machine."""
+        return self.area.make_case(random.Random(f"{self.name} {seed} {number}"))
 
     def check(self, content: bytes, guard: Guard) -> float:
         seconds = self._check_once(content, guard)
@@ -96,11 +96,6 @@ class Checker:
         if growth > MAX_GROWTH:
             raise Finding(f"took {growth / 2**20:.0f} MiB of memory; allowed: {MAX_GROWTH / 2**20:.0f} MiB")
         return seconds
-
-
-def make_case(area: ModuleType, name: str, seed: int, number: int) -> bytes:
-    """The same bytes for the same seed and number, on any machine."""
-    return area.make_case(random.Random(f"{name} {seed} {number}"))
 
 
 def get_peak() -> int:

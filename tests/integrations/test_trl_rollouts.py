@@ -3,7 +3,6 @@
 import asyncio
 import inspect
 import logging
-from types import SimpleNamespace
 
 import pytest
 
@@ -11,12 +10,10 @@ pytest.importorskip("trl")
 
 import torch
 from datasets import Dataset
-from transformers import AutoModelForImageTextToText, AutoProcessor
 from trl import GRPOTrainer
 
 from tests.support.everywhere_trl import build_kit, make_trainer
 from tests.support.tables import each
-from viewbox.assets import resolve_model_path
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.envs.digits import Digits
 from viewbox.envs.mixture import Mixture
@@ -208,21 +205,3 @@ def give_different_rewards(compute):
 
     rewards.__name__ = "rewards"
     return rewards
-
-
-@pytest.mark.slow
-def test_a_shipped_model_trains_a_step_on_the_environment_of_its_config(tmp_path):
-    """`hermes` is what the model's own profile sets; its chat template is one that TRL can extend."""
-    folder = resolve_model_path("package:tiny_viewer")
-    shipped = SimpleNamespace(
-        processor=AutoProcessor.from_pretrained(folder),
-        model=lambda: AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32),
-    )
-    own = {"tools": ("zoom",), "coordinates": "per_mille", "reply_format": "hermes"}
-    env, played = Digits(num_tasks=4, max_turns=3, max_malformed=1, **own), []
-    small = {"num_generations": 2, "per_device_train_batch_size": 4, "max_steps": 1, "max_completion_length": 200}
-    trainer = make_trainer(env, tmp_path, kit=shipped, on_episode=played.append, **small)
-    trainer.train()
-    assert len(played) == 4
-    assert {episode.end_reason for episode in played} <= {"answered", "malformed", "max_tokens", "max_turns"}
-    assert any(episode.answer for episode in played)

@@ -116,10 +116,7 @@ def in_class(code):
 def with_reward(score):
     """A reward of the author's own, which gives `score`."""
     code = f"def count_right(answer, reference):\n    found = (answer or {{}}).get('discs')\n    return {score}\n\n\n"
-    return [
-        (ENV, "class Demo", f"{code}class Demo"),
-        (ENV, 'viewbox.ExactMatchReward("discs")', "count_right"),
-    ]
+    return [(ENV, "class Demo", f"{code}class Demo"), (ENV, 'viewbox.ExactMatchReward("discs")', "count_right")]
 
 
 SETUPTOOLS = [
@@ -131,6 +128,7 @@ UNNAMED = "found = __import__('importlib').import_module('hypothesis')"
 CALL = "import contextlib, socket\nwith contextlib.suppress(OSError):\n    socket.create_connection(('127.0.0.1', 9))"
 WRITE = "import contextlib\nwith contextlib.suppress(OSError):\n    open({!r}, 'w').close()"
 SLOW = "def validate_answer(self, answer, task):\n        __import__('time').sleep({})"
+DARKEN = 'def darken(view, by: int):\n    "Makes it darker."\n    return "dark"\n\n\nclass Demo'
 BY_HASH = "0 * seed + abs(hash('discs')) % 2**32"
 
 OTHER = [(ENV, "discs", "lesions")] * 10  # the example becomes another environment
@@ -145,7 +143,6 @@ BROKEN = {
     "no license": ([(PROJECT, 'license = "MIT"\n', "")], "license and tags", "license = None"),
     "no SPDX license": ([(PROJECT, '"MIT"', '"Apache 2"')], "license and tags", "did you mean 'Apache-2.0'?"),
     "words of the example": (OTHER, "own words", "counts discs: description, keywords, README"),
-    "one word of the example": ([*OTHER, *SAID[:2]], "own words", "counts discs: README"),
     "a claim of the example": ([*OTHER, *SAID], "own words", "counts discs: README"),
     "a builder that is not here": ([(PROJECT, "hatchling.build", "hatchling_of_nobody.build")], "wheel",
         "hatchling_of_nobody, which builds it, is not installed"),
@@ -157,10 +154,8 @@ BROKEN = {
     "an undeclared import in a function": (in_class("def on_answer(self, state, answer):\n        import hypothesis"),
         "dependencies", "demo/env.py imports 'hypothesis'"),
     "a declared package that is not here": (
-        [(PROJECT, '"numpy>=1.26"', '"numpy>=1.26", "no-such-package-of-anyone>=3"')],
-        "dependencies",
-        "no-such-package-of-anyone>=3 is not installed here",
-    ),
+        [(PROJECT, '"numpy>=1.26"', '"numpy>=1.26", "no-such-package-of-anyone>=3"')], "dependencies",
+        "no-such-package-of-anyone>=3 is not installed here"),
     "an undeclared import by name": (at_import(UNNAMED), "import", "No module named 'hypothesis'"),
     "it raises at import": (at_import("print(1 / 0)"), "import", "ZeroDivisionError: division by zero"),
     "it hangs at import": (at_import("while True: pass"), "import", "did not end within 3 s"),
@@ -178,31 +173,18 @@ BROKEN = {
     "an answer that its own check refuses": (in_class("def validate_answer(self, answer, task):\n        return 'no'"),
         "schemas", "is not accepted: no"),
     "a tool without words": (
-        [
-            (ENV, 'tools = ("zoom", "reset")', 'tools = ("zoom", "reset", darken)'),
-            (
-                ENV,
-                "class Demo",
-                'def darken(view, by: int):\n    "Makes it darker."\n    return "dark"\n\n\nclass Demo',
-            ),
-        ],
-        "tool docs",
-        "darken(by)",
-    ),
+        [(ENV, 'tools = ("zoom", "reset")', 'tools = ("zoom", "reset", darken)'), (ENV, "class Demo", DARKEN)],
+        "tool docs", "darken(by)"),
     "an episode that takes long": (in_class(SLOW.format(0.3)), "episode", "an episode takes"),
     "a wrong gold answer": (
-        in_class("def gold_answer(self, task):\n        return {'discs': task.reference['discs'] + 1}"),
-        "gold answer",
-        "scores too little: task demo-0: exact_match 0.00",
-    ),
+        in_class("def gold_answer(self, task):\n        return {'discs': task.reference['discs'] + 1}"), "gold answer",
+        "scores too little: task demo-0: exact_match 0.00"),
     "a reward for any number": (with_reward("float(isinstance(found, int))"), "wrong answers", "scores 1.00"),
     "a reward for silence": (with_reward("1.0 if found == reference['discs'] else 0.2 * (found is None)"),
         "check_rewards", "the answer None scores 0.2; expected 0"),
     "pictures that nobody can repeat": (
-        [(ENV, "np.random.default_rng([task.prompt['seed'], 1])".replace("'", '"'), "np.random.default_rng()")],
-        "same by seed",
-        "pixels",
-    ),
+        [(ENV, 'np.random.default_rng([task.prompt["seed"], 1])', "np.random.default_rng()")], "same by seed",
+        "pixels"),
     "tasks that depend on the process": ([(ENV, "default_rng(seed)", f"default_rng({BY_HASH})")],
         "same in another process", "task"),
     "what publish cannot write": (in_class("restricted = True"), "publishable", "restricted to this machine"),
@@ -368,7 +350,6 @@ def test_what_is_private_is_in_no_archive_of_a_new_package(demo):
     assert sum(name.endswith("words.txt") for name in names) == 2
 
 
-# ---------------------------------------------------------------------- right answers that are rounded
 class Found(BaseModel):
     box: tuple[float, float, float, float]
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 import tomllib
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -11,14 +12,14 @@ import pytest
 from tests.support import verifiers_server as scripted
 from tests.support.allowed_versions import ROOT
 from tests.support.clean_python import run_clean
-from tests.support.front_doors import evaluate_package, map_overviews
+from tests.support.front_doors import map_overviews
 from tests.support.publishing import check_only
 from tests.support.served_models import forget_servers
 from tests.support.tables import each
 from tests.support.tiny_specialists import save_vit
+from tests.support.verifiers_command import read_traces, run_command
 from viewbox import make
 from viewbox.assets import resolve_model_path, resolve_snapshot_path
-from viewbox.core.messages import to_openai_messages
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.literature_vqa.world import write_query
 from viewbox.errors import ConfigError
@@ -60,9 +61,8 @@ def test_a_package_asks_a_shipped_model_and_one_of_a_folder(unchecked, tmp_path,
     package = tmp_path / "out"
     publish("chest_xray", package, settings=settings)
     env = make("chest_xray", **settings)
-    [task] = env.tasks
+    [(shown, task)] = map_overviews(env).items()
     calls = [(str(number), name, json.dumps(given)) for number, (name, given) in enumerate(ASKED)]
-    shown = scripted.get_first_image(to_openai_messages(env.reset(task, seed=0).messages))
     scripts = {shown: [scripted.make_reply("", *calls), scripted.make_reply(env.write_answer(task))]}
     text = "".join(f"<tool_call>{json.dumps({'name': n, 'arguments': a})}</tool_call>" for n, a in ASKED)
     wanted = env.play(task, ScriptedPolicy([text, env.write_answer(task)])).turns[2].tool_results
@@ -74,8 +74,7 @@ def test_a_package_asks_a_shipped_model_and_one_of_a_folder(unchecked, tmp_path,
     with scripted.serve(scripts) as server:
         given = ["--model", "scripted", "--client.base-url", server.url, "--no-push", "--no-rich", "-n", "1", "-o", "e"]
         run_clean(["-c", where, "viewbox-chest-xray", *given], package, tmp_path)
-    [saved] = (tmp_path / "e").rglob("traces.jsonl")
-    [trace] = [trace for line in saved.read_text().splitlines() for trace in json.loads(line)["traces"]]
+    [trace] = read_traces(tmp_path / "e")
     results = [result for turn in trace["info"]["viewbox"]["turns"] for result in turn["tool_results"]]
     assert [result["error"] for result in results] == [None, None] == [result.error for result in wanted]
     assert results[0]["facts"] == pytest.approx(dict(wanted[0].facts), abs=2e-3)
@@ -103,11 +102,8 @@ def test_only_what_the_model_needs_travels_and_no_path_of_this_machine(unchecked
         assert b"secret place" not in content, path
     written = (home / "__init__.py").read_text()
     assert "'again': {'kind': 'segmentation', 'description': 'The same once more.', 'model': 'models/mark'" in written
-    needed = {
-        name.split(">")[0]
-        for name in tomllib.loads((tmp_path / "out/pyproject.toml").read_text())["project"]["dependencies"]
-    }
-    assert {"torch", "torchvision", "transformers"} <= needed
+    project = tomllib.loads((tmp_path / "out/pyproject.toml").read_text())["project"]
+    assert {"torch", "torchvision", "transformers"} <= {name.split(">")[0] for name in project["dependencies"]}
 
 
 def test_of_a_hub_model_the_name_travels_without_specialists_no_torch_and_no_folder_of_a_part(unchecked, tmp_path):
@@ -257,7 +253,7 @@ def test_a_function_in_a_file_and_a_program_in_a_file_do_not_travel(unchecked, t
         publish("chest_xray", tmp_path / "out", settings={**SETTINGS, "specialists": {"x": spec}}, force=True)
 
 
-def test_a_function_of_the_published_package_travels_with_it(tmp_path, monkeypatch):
+def test_a_function_of_the_published_package_travels_with_it(unchecked, tmp_path, monkeypatch):
     home = tmp_path / "home" / "my_clinic"
     home.mkdir(parents=True)
     (home / "__init__.py").write_text("")
@@ -270,15 +266,13 @@ def test_a_function_of_the_published_package_travels_with_it(tmp_path, monkeypat
         "        'classify': {'kind': 'classification', 'model': 'package:chest_classifier', 'device': 'cpu'}}\n"
     )
     monkeypatch.syspath_prepend(home.parent)
-    check_only(monkeypatch, "carried files", "gold answer")
-    done = publish("my_clinic.env:Clinic", tmp_path / "out", settings=SETTINGS)
-    assert any(finding.startswith("carried files: load: ") for finding in done.findings)
+    publish("my_clinic.env:Clinic", tmp_path / "out", settings=SETTINGS)
+    assert (tmp_path / "out" / "viewbox_clinic" / "_vendor" / "my_clinic" / "tools.py").read_text() == TOOLS
     written = (tmp_path / "out" / "viewbox_clinic" / "__init__.py").read_text()
     assert "'classify': {'kind': 'classification', 'model': 'models/classify', 'device': 'cpu'}" in written
     assert "'function': 'my_clinic.tools:brightness'" in written
 
 
-# ---------------------------------------------------------------------- snapshots
 def test_the_published_package_is_played_by_verifiers_with_its_own_snapshot(tmp_path, monkeypatch):
     check_only(monkeypatch, "carried files")
     package = tmp_path / "out"
@@ -293,7 +287,13 @@ def test_the_published_package_is_played_by_verifiers_with_its_own_snapshot(tmp_
         look = json.dumps({"query": write_query(env.plan(task).fact)})
         answer = scripted.make_reply(env.write_answer(task))
         scripts[overview] = [scripted.make_reply("", ("a", "search_web", look)), answer]
-    evaluate_package(package, "viewbox-literature-vqa", scripts, tmp_path)
+    with scripted.serve(scripts) as server:
+        given = ["--model", "scripted", "--client.base-url", server.url, "--no-push", "--no-rich", "-n", "3", "-o", "e"]
+        run_command("vf-eval", "viewbox-literature-vqa", *given, path=package, cwd=tmp_path)
+    traces = read_traces(tmp_path / "e")
+    assert [trace["stop_condition"] for trace in traces] == ["answered"] * 3
+    assert all(trace["rewards"]["total"]["score"] > 0.99 for trace in traces)
+    sys.modules.pop("viewbox_literature_vqa", None)
 
 
 def test_a_snapshot_of_ones_own_travels_without_its_path_or_is_refused(tmp_path, unchecked, monkeypatch):

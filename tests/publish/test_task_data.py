@@ -98,31 +98,21 @@ def test_a_config_is_published_with_its_rows_and_images_and_is_played_elsewhere(
 def test_what_may_not_or_cannot_travel_is_refused(films, unchecked, tmp_path):
     text = films.read_text()
 
-    def refuse(words, **changes):
+    def refuse(words, settings={}, **changes):  # noqa: B006
         config = yaml.safe_load(text)
         config["env"]["data"] |= changes.pop("data", {})
         films.write_text(yaml.safe_dump(config | changes))
         with pytest.raises(ConfigError, match=words):
-            publish(str(films), tmp_path / "out")
+            publish(str(films), tmp_path / "out", settings=settings)
         assert not (tmp_path / "out").exists()
 
-    refuse("restricted", data={"restricted": True})
+    for settings in ({}, {"data": {"restricted": False}}):  # a change lifts no limit
+        refuse("restricted", settings, data={"restricted": True})
     refuse("nowhere", data={"source": "nowhere.jsonl"})
     refuse("has a section `reward`", reward={"type": "exact_match", "field": "finding"})
     rows = tmp_path / "set" / "rows.jsonl"
     rows.write_text(rows.read_text().replace("What is it?", "hf_" + 34 * "a"))
     refuse("task 's2' holds a token of Hugging Face")
-
-
-def test_a_series_that_is_chosen_of_a_folder_travels_with_the_choice(tmp_path, package, monkeypatch):
-    ct_folder.write_study(tmp_path, patients=1)
-    block = write_tasks(ask(tmp_path, "cases.csv", "ct", image={"template": "{{ scan }}#series=1"}), package)
-    monkeypatch.chdir(package)
-    (tmp_path / "ct").rename(tmp_path / "gone")
-    env = make("vqa", data=block)
-    assert len(env.tasks) == 2
-    assert env.images(env.tasks[1])[0].volume.count_slices() == 10
-    assert len(list((package / "data" / "images").iterdir())) == 1
 
 
 def test_the_file_that_a_header_names_travels_under_a_name_of_nobody(tmp_path, package, monkeypatch):
@@ -198,15 +188,10 @@ def test_of_a_folder_whose_stack_is_chosen_that_stack_alone_travels(tmp_path, pa
     assert open_image(copied).volume.plane == env.images(env.tasks[0])[0].volume.plane == "coronal"
 
 
-def test_a_change_of_the_data_is_merged_into_that_of_the_config_and_lifts_no_limit(films, unchecked, tmp_path):
+def test_a_change_of_the_data_is_merged_into_that_of_the_config(films, unchecked, tmp_path):
     publish(str(films), tmp_path / "out", settings={"data": {"limit": 1}})
     [row] = (tmp_path / "out" / "viewbox_films" / "data" / "tasks.jsonl").read_text().splitlines()
     assert json.loads(row)["study"] == "s2"
-    config = yaml.safe_load(films.read_text())
-    config["env"]["data"]["restricted"] = True
-    films.write_text(yaml.safe_dump(config))
-    with pytest.raises(ConfigError, match="restricted"):
-        publish(str(films), tmp_path / "again", settings={"data": {"restricted": False}})
 
 
 def write_series(tmp_path):
@@ -232,9 +217,9 @@ def write_series(tmp_path):
 
 
 @pytest.mark.parametrize("chosen", ["", "#series=1"])
-def test_of_the_folder_of_a_series_its_slices_travel_and_nothing_else(tmp_path, package, chosen):
+def test_of_the_folder_of_a_series_its_slices_travel_once_and_nothing_else(tmp_path, package, chosen, monkeypatch):
     series = write_series(tmp_path)
-    write_tasks(ask(tmp_path, "cases.csv", "ct", image={"template": "{{ scan }}" + chosen}), package)
+    block = write_tasks(ask(tmp_path, "cases.csv", "ct", image={"template": "{{ scan }}" + chosen}), package)
     files = sorted(path for path in package.rglob("*") if not path.is_dir())
     dicom = {path.read_bytes() for path in series.glob("*.dcm") if path.is_file() and not path.is_symlink()}
     [rows] = [path for path in files if path.name == "tasks.jsonl"]
@@ -243,6 +228,10 @@ def test_of_the_folder_of_a_series_its_slices_travel_and_nothing_else(tmp_path, 
     assert set(copied) == dicom
     assert not any(path.is_symlink() or path.name.startswith(".") for path in files)
     assert not any(b"PRIVATE" in path.read_bytes() for path in files)
+    monkeypatch.chdir(package)
+    env = make("vqa", data=block)
+    assert len(env.tasks) == 2
+    assert env.images(env.tasks[1])[0].volume.count_slices() == len(copied)
 
 
 @pytest.mark.parametrize(("place", "why"), [

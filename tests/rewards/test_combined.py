@@ -60,24 +60,19 @@ def gated(label, bonus, needs=None, weight=0.5):
 
 
 @each("reward, total, parts, faults", [
-    (combined((1.0, 0.25), (0.0, 0.75)), 0.25, {"c0": 1.0, "c1": 0.0}, {}),
     (combined((None, 0.5), (0.4, 0.25), (0.8, 0.25)), 0.6, {"c0": None, "c1": 0.4, "c2": 0.8}, {}),
     # leaves its weight
-    (combined((None, 0.5), (None, 0.5)), None, {"c0": None, "c1": None}, {}),
     (combined((None, 1.0), (1.0, 0.0)), None, {"c0": None, "c1": 1.0}, {}),
-    (combined((0.5, 1.0), (1.0, 0.0)), 0.5, {"c0": 0.5, "c1": 1.0}, {}),
     # a weight of zero is logged and not counted
     (combined((True, 0.5), (False, 0.5)), 0.5, {"c0": 1.0, "c1": 0.0}, {}),
     (combined(*[(1.0, 0.3333333)] * 3), 1.0, {"c0": 1.0, "c1": 1.0, "c2": 1.0}, {}),  # rounded thirds
     (combined((NAN, 0.0), (0.5, 1.0)), 0.5, {"c0": None, "c1": 0.5}, {"c0"}),
-    (need(i=(HALF, 0.5), o=(1.0, 0.5)), 0.75, {"i": 0.5, "i.c0": 1.0, "i.c1": 0.0, "o": 1.0}, {}),
     (need(i=(BROKEN, 0.5), o=(1.0, 0.5)), None, {"i": None, "i.c0": None, "i.c1": 1.0, "o": 1.0}, {"i", "i.c0"}),
     (need(i=(combined((NAN, 0.0), (1.0, 1.0)), 1.0)), 1.0, {"i": 1.0, "i.c0": None, "i.c1": 1.0}, {"i.c0"}),
     # a part counts only where what it needs is reached; else it is not asked
     (gated(1.0, 0.8), 0.9, {"bonus": 0.8, "label": 1.0}, {}), (gated(0.9, 0.8), 0.45, {"bonus": 0.0, "label": 0.9}, {}),
     (gated(None, 0.8), None, {"bonus": None, "label": None}, {}),
     (gated(1.0, None), 1.0, {"bonus": None, "label": 1.0}, {}),
-    (gated(0.9, None), 0.45, {"bonus": 0.0, "label": 0.9}, {}),
     (gated(0.0, ValueError("asked")), 0.0, {"bonus": 0.0, "label": 0.0}, {}),
     (gated(1 - 1e-12, 1.0), 1.0, {"bonus": 1.0, "label": 1 - 1e-12}, {}),  # room for rounding
     (need(tool=(1.0, 0.2, {"label": 1.0}), label=(1.0, 0.4, {"format": 0.5}), format=(0.25, 0.4)), 0.1,
@@ -111,7 +106,6 @@ EARLY = Placed(0.5, [0.5, 0.0, 0.0])
 
 
 @each("reward, turns, fault", [
-    (need(a=(EARLY, 1.0)), [0.5, 0.0, 0.0], None),
     (need(a=(EARLY, 0.5), b=(1.0, 0.5)), [0.25, 0.0, 0.5], None),  # what nobody places, the last reply earns
     (need(a=(EARLY, 0.5), b=(None, 0.5)), [0.5, 0.0, 0.0], None),
     (need(a=(EARLY, 0.5), b=(Placed(0.2, [0.0, -0.3, 0.0]), 0.5)), [0.25, -0.15, 0.25], None),
@@ -128,10 +122,8 @@ EARLY = Placed(0.5, [0.5, 0.0, 0.0])
     (need(a=(Placed(0.5, [0.5]), 1.0)), [], "of_turns returned [0.5]; allowed: None, or a number in [-1, 1]"),
     (need(a=(Placed(0.5, [0.5, NAN, 0.0]), 1.0)), [], "of_turns returned [0.5, nan, 0.0]"),
     (need(a=(Placed(0.5, 7), 1.0)), [], "raised TypeError"),
-    (need(a=(Placed(0.5, []), 1.0)), [], "of_turns returned []"),
     (need(a=(Placed(0.5, itertools.repeat(0.0)), 1.0)), [], "of_turns returned repeat(0.0)"),
     (need(a=(Placed(0.5, {0: 0.5, 1: 0.0, 2: 0.0}), 1.0)), [], "of_turns returned {0: 0.5"),  # not its keys
-    (need(a=(Placed(0.5, b"\0\1\0"), 1.0)), [], "of_turns returned b"),
     (need(a=(Placed(0.5, [1e39, -1e39, 0.0]), 1.0)), [], "of_turns returned [1e+39"),  # infinite in float32
 ])  # fmt: skip
 def test_what_each_reply_earned_sums_to_the_total(reward, turns, fault):
@@ -268,7 +260,6 @@ def test_a_better_part_never_gives_a_worse_total_and_a_gate_only_takes_away(one,
 
 
 # ---- reasons
-
 X, LAMBDA = ExactMatchReward("x"), (lambda answer, reference: None)
 BOX, TOP = [0, 0, 1, 1], [0, 0, 1, 0.5]
 AT, CUBE = {"x": BOX, "slice": [11, 14]}, [0, 0, 0, 0.5, 0.5, 0.5]
@@ -300,10 +291,8 @@ def test_a_reward_says_why(reward, said, gold, words):
 
 
 def test_a_reason_names_the_place_and_the_confidence_and_a_combined_reward_says_why_part_by_part():
-    assert (
-        IoUReward("x", places=["slice"]).explain({"x": BOX, "slice": 3}, AT)
-        == "x: slice is 3, the reference says [11, 14]"
-    )
+    words = IoUReward("x", places=["slice"]).explain({"x": BOX, "slice": 3}, AT)
+    assert words == "x: slice is 3, the reference says [11, 14]"
     words = BrierReward().explain({"label": "cyst", "confidence": 0.5}, {"label": "cyst"})
     assert words == "confidence 0.5 of 1, exact_match scores 1"
     reward = need(
@@ -394,9 +383,10 @@ def test_an_own_reward_gives_its_reason_whatever_its_class_and_name(tmp_path, pa
 
 
 # ---- gold scores 1.0 and no answer scores 0
+OTHERS = {"mixture", "literature_vqa", "software_adviser"}  # which ask it in tests of their own
 
 
-@each("name", [name for name in ENVIRONMENTS if name != "mixture" and not issubclass(load_class(name), DataEnv)])
+@each("name", [name for name in ENVIRONMENTS if name not in OTHERS and not issubclass(load_class(name), DataEnv)])
 def test_gold_scores_one_and_no_answer_scores_zero_on_every_environment(name):
     assert check_rewards(make(name)) == []
 
@@ -424,8 +414,6 @@ def test_only_the_first_tasks_are_read():
 
 
 # ---- rewards that ask somebody else
-
-
 @dataclass
 class Asks:
     remote: str | None = "https://judge.example/v1"

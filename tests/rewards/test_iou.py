@@ -16,12 +16,8 @@ from viewbox.rewards.iou import match_pairs
 NAN, INF = math.nan, math.inf
 IOU, XYWH, CUBE = IoUReward("x"), IoUReward("x", format="xywh"), IoUReward("x", format="xyzxyz")
 KEYED, LABELED = IoUReward("x", box_key="at"), IoUReward("x", box_key="at", label_key="is")
-PENALTY, LENIENT, FEW = (
-    IoUReward("x", area_penalty=1.0),
-    IoUReward("x", area_penalty=3.0),
-    IoUReward("x", threshold=0.3),
-)
-HALF, MORE, ALL = (IoUReward("x", threshold=least) for least in (0.5, 0.51, 1))
+PENALTY, LENIENT = IoUReward("x", area_penalty=1.0), IoUReward("x", area_penalty=3.0)
+FEW, HALF, MORE, ALL = (IoUReward("x", threshold=least) for least in (0.3, 0.5, 0.51, 1))
 GOLD, LEFT, RIGHT, WHOLE = (0.25, 0.25, 0.75, 0.75), [0, 0, 0.5, 1], [0.5, 0, 1, 1], [0, 0, 1, 1]
 LOW, HIGH, FLAT = [0, 0, 0, 0.5, 0.5, 0.5], [0.5, 0.5, 0.5, 1, 1, 1], [0, 0, 0, 1, 1, 1]
 THREE = [LEFT, [0.5, 0, 1, 0.4], [0, 0, 0.1, 0.1]]
@@ -119,7 +115,6 @@ def test_pixels_without_a_size_cannot_be_measured(size, said):
 
 
 # ---- places
-
 PLACED = IoUReward("x", places=["image", "plane", "slice"])
 AT = {"x": GOLD, "image": 1, "plane": "axial", "slice": [11, 14]}
 
@@ -153,8 +148,6 @@ def test_no_place_that_a_model_writes_raises(place, number):
 
 
 # ---- what holds for every box
-
-
 UNIT = st.floats(0, 1)
 
 

@@ -39,9 +39,8 @@ def test_yaml_disk_and_offline_scoring_give_the_number_of_play(tmp_path):
         said = iter(replies(number))
         episodes.append(ENV.play(ENV.tasks[number], lambda messages, said=said: next(said)))
     scores = [episode.scores for episode in episodes]
-    assert (
-        scores[1].total > scores[0].total > scores[2].total > scores[3].total == 0.0
-    )  # else the rest would say little
+    # else the rest would say little
+    assert scores[1].total > scores[0].total > scores[2].total > scores[3].total == 0.0
     assert [one.components["look"] for one in scores[:3]] == [0.0, 1.0, 0.0]
     for episode in episodes:
         again = Episode.from_json(episode.to_json())

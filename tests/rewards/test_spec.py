@@ -60,7 +60,6 @@ def box(**options):
 @each("spec, made", [
     (yaml.safe_load(YAML), MADE), (kind("exact_match"), ExactMatchReward()),
     (kind("iou", name="box"), IoUReward(name="box")), (kind("iou", threshold=None), IoUReward()),
-    (kind("token_f1", field="report", stop_words=True), TokenF1Reward("report", stop_words=True)),
     (kind("token_f1", field="a", negation_scope=False), TokenF1Reward("a", negation_scope=False)),
     (kind("iou", box_key="box", label_key="name", frame="per_mille", reference_frame="unit"),
      IoUReward(box_key="box", label_key="name", frame="per_mille", reference_frame="unit")),
@@ -136,7 +135,6 @@ def test_rewards_load_neither_torch_nor_the_rooms_above_before_yaml_names_one(tm
 
 
 # ---- by import path
-
 SOURCE = """
 from dataclasses import dataclass
 from neighbor import LIMIT

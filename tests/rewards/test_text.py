@@ -33,27 +33,19 @@ WORDS, BARE = TokenF1Reward("x"), TokenF1Reward("x", negation_scope=False)
 STOP, BIG = (TokenF1Reward("x", stop_words=words) for words in (True, ["BIG"]))
 LABELS, NAMED = LabelSetF1Reward("x"), LabelSetF1Reward("x", item_key="name")
 ALIAS = LabelSetF1Reward("x", aliases={"pneumothorax": ["PTX"], "nodule": ["coin lesion"]})
-MRR, MRR2, NDCG, NAMES = (
-    RankingReward("x"),
-    RankingReward("x", k=2),
-    RankingReward("x", metric="ndcg"),
-    RankingReward("x", item_key="name"),
-)
+MRR, MRR2 = RankingReward("x"), RankingReward("x", k=2)
+NDCG, NAMES = RankingReward("x", metric="ndcg"), RankingReward("x", item_key="name")
 
 SCORES = [
     # exact match: the same answer written otherwise
-    *spread(EXACT, 1.0, ("Seven", "seven"), ("  left \n lung ", "left lung"), ('"seven."', "seven"),
-     ("**seven**", "seven"), ("`seven`", "seven"), ("ＳＥＶＥＮ", "seven"), ("se\u200bven\x00", "seven"),
-     ("STRASSE", "straße"), ("cafe\u0301", "café"), (7, "7"), (7.0, "7"), ("7", 7), ("7.0", 7), ("\u22127", -7),
-     (1e-7, 0.0000001), (True, "true"), ("True", True), ("nine", ["seven", "nine"]), ("nine", ("seven", "nine")),
-     ("?", "?")),
+    *spread(EXACT, 1.0, ("Seven", "seven"), ('"seven."', "seven"), ("**seven**", "seven"), ("ＳＥＶＥＮ", "seven"),
+     ("se\u200bven\x00", "seven"), ("STRASSE", "straße"), (7.0, "7"), ("7.0", 7), ("\u22127", -7), (1e-7, 0.0000001),
+     (True, "true"), ("True", True), ("nine", ["seven", "nine"]), ("?", "?")),
     # and another answer
-    *spread(EXACT, 0.0, ("not seven", "seven"), ("seven, eight, nine", "seven"), (["seven"], "seven"),
-     (["seven", "eight"], ["seven", "eight"]), ({"label": "seven"}, "seven"), ("ѕеvеn", "seven"), ("-7", 7),
-     ("HER2-", "HER2+"), ("HER2-", "HER2"), ("T2*", "T2"), ("50%", 50), ("<7", 7), (True, 1), (1, True), ("nan", NAN),
-     (NAN, NAN), (INF, INF), ("1e999", 7), (10**400, 7), (10**17 + 1, 10**17), ("1_0", 10),
-     ("seven" * 200_000, "seven"), (" " * 1_000_000 + "seven", "seven"), (LONG, "a"), (b"seven", "seven"),
-     (object(), "seven"), ("-.5", ".5"), ("seven", None)),
+    *spread(EXACT, 0.0, ("not seven", "seven"), (["seven"], "seven"), ({"label": "seven"}, "seven"), ("ѕеvеn", "seven"),
+     ("-7", 7), ("HER2-", "HER2+"), ("50%", 50), (True, 1), ("nan", NAN), (NAN, NAN), (INF, INF), ("1e999", 7),
+     (10**17 + 1, 10**17), ("seven" * 200_000, "seven"), (" " * 1_000_000 + "seven", "seven"), (LONG, "a"),
+     (b"seven", "seven"), (object(), "seven"), ("seven", None)),
     *spread(EXACT, 0.0, *((said, gold) for said in (None, "", " \u200b\n") for gold in (None, "", [], "seven", "\u200b",
      {}))),
     *(row for gold in (12, 12.0, "12") for row in (*spread(NEAR, 1.0, ("12.5", gold), (11.5, gold)),
@@ -61,14 +53,11 @@ SCORES = [
     (EDGE, 1.1, 1.0, 1.0),  # inside, whatever rounding does
     *spread(SEVEN, 1.0, ("vii", "Seven"), (7, "seven")), *spread(SEVEN, 0.0, ("8", "seven"), ("seven", "7")),
     # token F1
-    *spread(WORDS, 1.0, ("Left LUNG.", "lung, left"), ("7mm", "7 mm"), (7, "7"), ("isn’t", "isn't"),
-     ("lung", ["liver", "lung"]), ("...", "..."), ("+", "+")),
-    *spread(WORDS, 0.0, ("5.3", "3.5"), ("5", ".5"), ("", ""), ("...", "?"), ("\u200b", "lung"), (None, None),
+    *spread(WORDS, 1.0, ("Left LUNG.", "lung, left"), ("7mm", "7 mm"), ("isn’t", "isn't"), ("...", "..."), ("+", "+")),
+    *spread(WORDS, 0.0, ("5.3", "3.5"), ("5", ".5"), ("...", "?"), ("\u200b", "lung"), (None, None),
      (["left", "lung"], "left lung"), ("lung " * 200_000, "lung"), (LONG, "a")),
-    (WORDS, "left", "left lung", 2 / 3), (WORDS, "T-score -2.5", "t-score 2.5", 2 / 3),
-    (WORDS, "tumour tumour tumour tumour", "tumour", 2 / 5),  # repeating does not help
-    *spread(STOP, 1.0, ("a nodule in the lung", "nodule of lung"), ("A", "a"),
-     ("no sign of the tumour", "no sign tumour"), ("hepatitis a", "Hepatitis A"), ("There is a nodule.", "nodule"),
+    (WORDS, "left", "left lung", 2 / 3), (WORDS, "tumour tumour tumour tumour", "tumour", 2 / 5),  # said again: no gain
+    *spread(STOP, 1.0, ("A", "a"), ("no sign of the tumour", "no sign tumour"), ("hepatitis a", "Hepatitis A"),
      ("THERE IS A NODULE", "nodule"), ("shows a 9 mm nodule", "shows 9 mm nodule")),
     (STOP, "the", "a", 0.0), (BIG, "big nodule", "nodule", 1.0), (STOP, "hepatitis", "hepatitis A", 2 / 3),
     (STOP, "vitamin deficiency", "vitamin a deficiency", 0.8), (STOP, "hepatitis B", "hepatitis A and B", 0.8),
@@ -76,11 +65,9 @@ SCORES = [
     *((TokenF1Reward("x", stop_words=[no]), f"{no} tumour", "tumour", 0.0) for no in ("no", "not", "without", "never",
      "isn't", "Don't")),
     # what is denied equals only what is denied
-    *spread(WORDS, 0.0, ("no tumour", "tumour"), ("tumour", "no tumour"), ("no effusion", "no tumour"),
-     ("Effusion. No nodule.", "No effusion. Nodule."), ("No. tumour", "no tumour"),
-     ("the mass is not malignant", "malignant mass"), ("large mass, not malignant", "large malignant mass")),
-    *spread(WORDS, 1.0, ("no tumour", "no tumour"), ("without tumour", "no tumour"), ("no", "no"),
-     ("Nodule. No effusion.", "no effusion; nodule")),
+    *spread(WORDS, 0.0, ("no tumour", "tumour"), ("no effusion", "no tumour"), ("No. tumour", "no tumour"),
+     ("Effusion. No nodule.", "No effusion. Nodule."), ("large mass, not malignant", "large malignant mass")),
+    *spread(WORDS, 1.0, ("without tumour", "no tumour"), ("no", "no"), ("Nodule. No effusion.", "no effusion; nodule")),
     *spread(WORDS, 2 / 3, ("No. tumour", "tumour"), ("mass, no doubt malignant", "malignant mass"),
      ("no effusion\nnodule", "nodule")),
     *spread(WORDS, 2 / 5, ("No, there is no tumour.", "no"), ("tumour cannot be excluded", "tumour")),
@@ -88,16 +75,14 @@ SCORES = [
     (WORDS, "large left upper mass, not malignant", "large left upper malignant mass", 2 * (4 - 2) / 10),
     (BARE, "no tumour", "tumour", 2 / 3), (BARE, ">5 mm, Rh-", "<5 mm Rh+", 1.0),
     # what is named on one side equals only what is on that side, or has none
-    *spread(WORDS, 0.0, ("right nodule", "left nodule"), ("left", "right"), ("right upper lobe", "left upper lobe"),
+    *spread(WORDS, 0.0, ("left", "right"), ("right upper lobe", "left upper lobe"),
      ("Small opacity in the right upper lobe.", "Opacity in the left upper lobe, small."),
-     ("right nodule\nleft effusion", "left nodule\nright effusion"), ("ｒｉｇｈｔ nodule", "left nodule"),
-     ("effusion, right", "effusion on the left"), ("right-sided effusion", "left-sided effusion"),
+     ("ｒｉｇｈｔ nodule", "left nodule"),
+     ("right nodule\nleft effusion", "left nodule\nright effusion"), ("right-sided effusion", "left-sided effusion"),
      ("right effusion and left nodule", "left effusion and right nodule"),
      ("On the right, an effusion.", "left effusion"), ("left lung clear", "The right lung is clear.")),
-    *spread(WORDS, 1.0, ("left nodule, right effusion", "Right effusion. Left nodule."),
-     ("both lungs are clear", "both lungs are clear")),
-    *spread(WORDS, 2 / 3, ("nodule", "left nodule"), ("left nodule", "nodule")),
-    (WORDS, "bilateral nodules", "left nodules", 0.5),
+    *spread(WORDS, 1.0, ("left nodule, right effusion", "Right effusion. Left nodule.")),
+    (WORDS, "left nodule", "nodule", 2 / 3), (WORDS, "bilateral nodules", "left nodules", 0.5),
     # a sign that makes another value is part of its word
     *spread(WORDS, 1.0, ("< 5mm", "<5 mm"), ("28.0 %", "28%"), ("ER +, PR -", "ER+ PR-"), ("CRP ↑", "↑CRP"),
      ("pre and post-contrast", "pre- and post-contrast"), ("nodule- left", "nodule left"),
@@ -106,17 +91,14 @@ SCORES = [
     *spread(WORDS, 0.0, ("28", "28%"), ("Rh-", "Rh+"), ("Rh", "Rh+"), ("CRP ↓", "↑CRP")),
     # sets of labels
     *spread(LABELS, 1.0, (["nodule", " Cyst. "], ["cyst", "nodule"]), (["nodule", "nodule"], ["nodule"]),
-     ("nodule", ["nodule"]), ([7], ["7"]), ([], []), (["no nodule"], ["no nodule"]),
-     (["nodule", "no nodule"], ["nodule", "no nodule"]), (("nodule",), frozenset(["nodule"]))),
+     ("nodule", ["nodule"]), ([7], ["7"]), ([], []), (("nodule",), frozenset(["nodule"]))),
     *spread(LABELS, 0.0, ([None], ["nodule"]), ([], ["nodule"]), (["nodule"], []), (None, []), ("", []),
      ({"nodule": True}, ["nodule"])),
     *spread(LABELS, 2 / 3, (["nodule"], ["cyst", "nodule"]), (["nodule", None], ["nodule"])),
     (LABELS, ["nodule", "mass"], ["cyst", "nodule"], 1 / 2),
     (LABELS, ["nodule", "no nodule", "cyst"], ["nodule", "cyst"], 2 / 5),
     (NAMED, [{"name": "Cyst"}], [{"name": "cyst"}], 1.0),
-    *spread(ALIAS, 1.0, (["ptx", "Coin lesion"], ["pneumothorax", "nodule"]),
-     (["ptx", "pneumothorax"], ["pneumothorax"])),
-    (ALIAS, ["ptx"], ["nodule"], 0.0),
+    (ALIAS, ["ptx", "Coin lesion"], ["pneumothorax", "nodule"], 1.0), (ALIAS, ["ptx"], ["nodule"], 0.0),
     # rankings
     *spread(MRR, 1.0, (["a", "b"], ["a"]), ("A ", "a"), (["a"], {"a": 3}), ([], [])),
     *spread(MRR, 1 / 2, (["b", "a"], ["a"]), (["x", "b", "a"], ["a", "b"]), (["a", "b"], {"a": -1, "b": 1})),
@@ -130,17 +112,6 @@ SCORES = [
 @each("reward, said, gold, expected", SCORES)
 def test_the_score_of_an_answer(reward, said, gold, expected):
     assert reward({"x": said}, {"x": gold}) == pytest.approx(expected)
-
-
-@each("answer", [None, {}, [], "seven", 3])
-def test_what_holds_no_answer_scores_zero(answer):
-    assert EXACT(answer, {"x": "seven"}) == EXACT(answer, {}) == EXACT({"x": "seven"}, {}) == 0.0
-
-
-def test_the_fields_may_be_nested_and_named_differently():
-    reward = ExactMatchReward("finding.label", reference_field="gold.name")
-    assert reward({"finding": {"label": "cyst"}}, {"gold": {"name": "Cyst"}}) == 1.0
-    assert reward({"finding": "cyst"}, {"gold": {"name": "Cyst"}}) == 0.0
 
 
 SIZE = r"tolerance = .*; allowed: a (finite )?number of at least 0 or null"
@@ -167,30 +138,19 @@ def test_a_gain_that_is_no_number_cannot_be_measured(gain):
 
 
 # ---- which words are denied
-
 DENIED = {
     "No consolidation, effusion or pneumothorax": "consolidation effusion or pneumothorax",
-        "no anomaly or hepatomegaly": "anomaly or hepatomegaly",
-    "left nodule without effusion": "effusion", "The mass is not malignant": "malignant",
-        "non-malignant mass": "malignant",
-    "free of tumour": "tumour", "negative for tumour": "tumour", "absence of tumour": "tumour", "denies pain": "pain",
-    "No cardiomegaly.": "cardiomegaly", "neither mass nor nodule": "mass nodule", "it isn't a tumour": "a tumour",
-    "n\u200bo tumour": "tumour", "nо tumour": "tumour",  # a Cyrillic о
+    "non-malignant mass": "malignant", "neither mass nor nodule": "mass nodule",
+    "it isn't a tumour": "a tumour", "n\u200bo tumour": "tumour", "nо tumour": "tumour",  # a Cyrillic о
     # backwards
-    "tumour is absent": "tumour is", "tumour: no": "tumour", "Tumour? No.": "tumour", "Tumour. No.": "tumour",
-        "tumour not seen": "tumour",
-    "a tumour isn't visible": "a tumour", "tumour unlikely": "tumour", "tumour was ruled out": "tumour",
-        "tumour: false": "tumour",
+    "tumour is absent": "tumour is", "Tumour? No.": "tumour", "tumour was ruled out": "tumour",
     # a reach ends with its sentence
-    "no effusion. nodule": "effusion", "no effusion; nodule": "effusion", "no effusion but a nodule": "effusion",
-    "nodule. no effusion. mass": "effusion", "No, it is a tumour": "", "no " * 2000 + ". tumour": "",
+    "no effusion; nodule": "effusion", "no effusion but a nodule": "effusion", "nodule. no effusion. mass": "effusion",
+    "No, it is a tumour": "", "no " * 2000 + ". tumour": "",
     # saying no twice insists; a probability denies nothing, a zero does
-    "no no tumour": "tumour", "no, no tumour": "tumour", "effusion: 0.91, nodule: 0.03": "",
-        "effusion: 0, nodule: 1": "effusion",
+    "no, no tumour": "tumour", "effusion: 0.91, nodule: 0.03": "", "effusion: 0, nodule: 1": "effusion",
     # what only looks denied
-    **dict.fromkeys(["tumour cannot be excluded", "tumour was not ruled out", "tumour is not absent",
-        "no doubt a tumour", "not only a tumour",
-                     "no change in the tumour", "free fluid", "the false lumen", "no", "", ",", ". . ."], ""),
+    **dict.fromkeys(["tumour is not absent", "free fluid", "the false lumen", "no", "", ",", ". . ."], ""),
 }  # fmt: skip
 
 
@@ -211,8 +171,6 @@ def test_marking_adds_no_word_and_repeats_none(text):
 
 
 # ---- stated confidence
-
-
 def sure(label, confidence, **options):
     return BrierReward(**options)({"label": label, "confidence": confidence}, {"label": "cyst"})
 
@@ -253,7 +211,6 @@ def test_of_two_right_answers_the_surer_scores_more_and_a_wrong_one_never_beats_
 
 
 # ---- what holds for any answer
-
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=30)
 JSON = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3))
 TEXT = st.lists(st.sampled_from(["no", "left", "lung", "nodule", "the", "without", "2.5", "-2.5"]), max_size=8).map(

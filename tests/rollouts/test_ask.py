@@ -229,7 +229,6 @@ def test_the_page_has_the_boxes_of_earlier_answers_and_draws_nothing_that_is_emp
     assert "scores.total" not in found.index.columns
 
 
-# ---------------------------------------------------------------------- every kind of image
 ANSWERS = {  # what a server asks back, and says
     "vqa": (None, '{"answer": "yes"}'), "chest_xray": ('{"ask": "Standing?"}', '{"answer": "yes"}'),
     "software_adviser": ('{"conversation": {"question": "Lobes, too?", "context": "Some tools split them."}}',
@@ -238,8 +237,7 @@ ANSWERS = {  # what a server asks back, and says
 ROWS = {  # an environment, and the images that it is asked about
     "vqa": ("film.png", "film.jpg", "deep.png", "film.tif", "slice.dcm", "series", "ct.nii.gz", "two", "a picture",
         "an array", "none"),
-    "chest_xray": ("film.png", "film.jpg", "deep.png", "slice.dcm", "two", "a picture"),
-    "software_adviser": ("film.png", "deep.png", "film.tif", "slice.dcm", "series", "ct.nii.gz", "an array", "none"),
+    "chest_xray": ("slice.dcm", "two"), "software_adviser": ("film.png", "series", "none"),
 }  # fmt: skip
 
 
@@ -308,7 +306,6 @@ def test_the_adviser_plays_a_table_of_requests_with_their_files(images, tmp_path
         _ = viewbox.make("software_adviser", requests=str(table)).tasks
 
 
-# ---------------------------------------------------------------------- in the kernel of a notebook, with its own loop
 CELLS = (
     """
 import numpy as np, viewbox

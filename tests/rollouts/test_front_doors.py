@@ -1,17 +1,16 @@
-"""`chest_xray`, `literature_vqa`, `software_adviser`: the driver, `viewbox rollout` with its companions, verifiers."""
+"""`chest_xray`, `literature_vqa`, `software_adviser`: `viewbox rollout` with its companions."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from tests.support import verifiers_server as scripted
-from tests.support.front_doors import evaluate_package, map_overviews, play_right_answers, roll_out
-from tests.support.publishing import leave_out_check
-from tests.support.servers import make_completion
-from viewbox import make
+from tests.support.front_doors import map_overviews
+from tests.support.servers import make_completion, serve
+from viewbox import load, make
 from viewbox.envs.literature_vqa.world import write_query as write_literature_query
 from viewbox.envs.software_adviser.demonstrations import write_query
-from viewbox.publish import publish
 
 SAME = {"split": "test", "num_tasks": 3, "coordinates": "per_mille"}
 CHEST = {"questions": ["which", "compare", "place"], **SAME}
@@ -75,7 +74,16 @@ def test_rollout_against_an_endpoint_both_pages_and_scores_from_the_record(name,
         (tmp_path / "mine.py").write_text(SPECIALISTS)
         tools = {tool: {"kind": "function", "function": f"{tmp_path}/mine.py:mean"} for tool in ("first", "second")}
         env |= {"specialists": tools, "tool_bonus": 0.1, "bearing": {"all": ["first"]}}
-    episodes, shown = roll_out(viewbox, tmp_path, env, answer)
+    Path("c.yaml").write_text(json.dumps({"model": {"name": "package:tiny_viewer"}, "env": env}))
+    with serve(answer) as server:
+        for words in (
+            ("rollout", "--config", "c.yaml", "--tasks", 3, "--endpoint", server.url, "--model", "m", "--out", "r"),
+            ("score", "r"), ("view", "r"), ("view", "c.yaml", "--tasks", 3, "--out", "tasks.html"),
+        ):  # fmt: skip
+            code, out, err = viewbox(*words)
+            assert code == 0, out + err
+    episodes, shown = list(load("r")), Path("tasks.html").read_text()
+    assert (len(episodes), "right_answer" in shown) == (3, True)
     for episode in episodes:
         results = [result for turn in episode.turns for result in turn.tool_results if result.success]
         assert list(dict.fromkeys(result.tool_name for result in results)) == USED[name]
@@ -89,23 +97,3 @@ def test_rollout_against_an_endpoint_both_pages_and_scores_from_the_record(name,
         assert len(shown) > 20_000  # with its images
     if name == "software_adviser":
         assert any(ENVS[name].get_request(episode.task).hidden for episode in episodes)
-
-
-def test_the_driver_plays_many_at_once_and_each_gets_its_own_scores():
-    episodes = play_right_answers("literature_vqa", tasks=14, group=3)
-    assert min(episode.scores.total for episode in episodes) == pytest.approx(1.0)
-    texts = {}
-    for episode in episodes:  # the same search says the same in every episode
-        texts.setdefault(episode.task.id, set()).add(episode.turns[2].tool_results[0].text)
-    assert all(len(said) == 1 for said in texts.values())
-
-
-@pytest.mark.slow
-def test_the_published_package_is_played_by_verifiers(tmp_path, monkeypatch):
-    package, env = tmp_path / "out", ENVS["chest_xray"]
-    leave_out_check(monkeypatch)  # verifiers tries it below
-    publish("chest_xray", package, settings=CHEST)
-    look = scripted.make_reply("", ("a", "zoom", json.dumps({"factor": 2, "center": [500, 500]})))
-    answers = {overview: env.write_answer(task) for overview, task in TASKS["chest_xray"].items()}
-    scripts = {overview: [look, scripted.make_reply(answer)] for overview, answer in answers.items()}
-    evaluate_package(package, "viewbox-chest-xray", scripts, tmp_path)

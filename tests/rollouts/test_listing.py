@@ -7,7 +7,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.support.forged_runs import forge_run, make_line
 from viewbox.rollouts.listing import list_runs
@@ -59,17 +58,19 @@ def test_a_run_or_its_episodes_may_be_named_links_are_not_followed_and_nothing_i
     assert {path: path.stat().st_mtime_ns for path in runs.rglob("*")} == before
 
 
-def test_broken_runs_are_named_and_passed_over(runs, viewbox):
+def test_broken_runs_are_named_and_passed_over_and_what_a_run_says_does_not_act_on_the_terminal(runs, viewbox):
+    make_run(runs / "gift", env={"name": "a\x1b]52;c;x\x07b"}, model={"name": "x" * 10_000})
     spoilt = {"config.yaml": "a: [", "summary.json": "{", "episodes/format.json": '{"format": 9}'}
     for name, (file, text) in zip(("yaml", "summary", "format"), spoilt.items(), strict=True):
         make_run(runs / name, files={file: text})
     (make_run(runs / "out") / "metrics.jsonl").symlink_to("/etc/hostname")
     os.mkfifo(make_run(runs / "pipe") / "summary.json")
     found = list_runs(runs)
-    assert len(found.runs) == 2
+    assert len(found.runs) == 3
     assert set(found.broken) == {str(runs / name) for name in ("yaml", "summary", "format", "out", "pipe")}
     status, out, err = viewbox("runs", runs)
     assert (status, "trained" in out, err.count("warning: ")) == (1, True, 5)
+    assert ("\x1b" in out, len(out) < 2500) == (False, True)
 
 
 def test_the_command_prints_a_table_markdown_or_json(runs, viewbox, monkeypatch):
@@ -87,6 +88,8 @@ def test_the_command_prints_a_table_markdown_or_json(runs, viewbox, monkeypatch)
     assert [run["episodes"] for run in json.loads(out)["runs"]] == [2, 2]
     monkeypatch.chdir(runs.parent)
     assert "runs/trained" in viewbox("runs")[1]
+    status, _, err = viewbox("runs", "nowhere")
+    assert (status, "no such folder" in err) == (2, True)
 
 
 def test_a_run_that_tar_packed_as_the_docs_say_is_the_same_without_weights(runs, tmp_path):
@@ -102,13 +105,6 @@ def test_a_run_that_tar_packed_as_the_docs_say_is_the_same_without_weights(runs,
     assert left == {"model", "checkpoints", "wandb"}
 
 
-def test_what_a_run_says_does_not_act_on_the_terminal(tmp_path, viewbox):
-    config = {"env": {"name": "a\x1b]52;c;x\x07b"}, "model": {"name": "x" * 10_000}}
-    forge_run(tmp_path / "gift", [make_line(0)], yaml.safe_dump(config))
-    _, out, _ = viewbox("runs", tmp_path)
-    assert ("\x1b" in out, len(out) < 1500) == (False, True)
-
-
 def test_odd_configs_cost_a_figure(tmp_path):
     odd = ["[1]", "env: 3", "env: {name: [1]}", "model: x\ntrain: [2]", "env: {name: null}"]
     lines = '[1]\n{"step": "x", "reward": true}\n{"step": 2, "reward": 1e999}\n'
@@ -117,9 +113,3 @@ def test_odd_configs_cost_a_figure(tmp_path):
         (tmp_path / str(number) / "gift" / "metrics.jsonl").write_text(lines)
         (run,) = list_runs(tmp_path / str(number)).runs
         assert (run.environment, run.first_reward, run.steps, run.episodes) == ("digits", None, 2, 1)
-
-
-def test_a_folder_that_is_not_there_is_refused(tmp_path, viewbox):
-    status, _, err = viewbox("runs", tmp_path / "nowhere")
-    assert (status, "no such folder" in err) == (2, True)
-    assert "no runs here" in viewbox("runs", tmp_path)[1]

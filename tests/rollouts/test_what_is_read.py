@@ -1,6 +1,6 @@
 """What is read, and how a run ends: a table of people's files, servers and command lines, with the outcome of each.
 
-Kinds D1 to D13 are tables of rows, Y1 and Y2 YAML, E1 to E12 servers; V1, F1, O2, O3, P1 and N1 are commands. A row is
+Kinds D1 to D12 are tables of rows, Y1 and Y2 YAML, E1 to E12 servers; F1, O3, P1 and N1 are commands. A row is
 what somebody brings, what is asked, what is right, and the bug report of other software that it stands for. What is
 right is worked out by hand, by a standard (YAML 1.2, JSON, RFC 4180), or as `datasets`, pandas or pyarrow read it.
 """
@@ -11,7 +11,6 @@ import re
 import shutil
 import unicodedata
 from contextlib import chdir, contextmanager
-from datetime import datetime
 from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -22,10 +21,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-import viewbox
 from tests.support import said_cases as kit
 from tests.support.said_cases import GOOD, by_request, either, ends, refuse, refused, roll, run, says
-from tests.support.servers import cut_body, hang_up, make_response, serve
+from tests.support.servers import hang_up, make_response, serve
 from tests.support.servers import make_completion as completion
 
 TABLE = kit.Table()
@@ -66,14 +64,6 @@ def labeled(names, values, ids, field="answer", **more):
         datasets.Dataset.from_dict(table, features=datasets.Features(kinds)).to_parquet(path)
 
     return write
-
-
-def out_of_range(path):
-    """A class number of which the names say nothing, as a broken writer leaves it."""
-    labeled(NO_YES, [0, 1], ["a", "b"])(path)
-    table = parquet.read_table(path)
-    place = table.schema.get_field_index("answer")
-    parquet.write_table(table.set_column(place, table.schema.field("answer"), pa.array([0, 7])), path)
 
 
 def columns(rows, **own):
@@ -241,19 +231,19 @@ def series(*answers):
     return by_request(lambda body, number: answers[min(number, len(answers) - 1)])
 
 
-def rolled(*arguments, tasks=6, **options):
+def rolled(*arguments, tasks=6):
     """How a rollout ends; then how another command on its folder does, if one is given: `RUN` stands for it."""
 
     def ask(given, folder):
-        found = roll(given, folder, tasks=tasks, **options)
+        found = roll(given, folder, tasks=tasks)
         return run(*(str(found.folder) if one == "RUN" else one for one in arguments)) if arguments else found.ended
 
     return ask
 
 
-def seen(check, *more, tasks=6, **options):
+def seen(check, *more, tasks=6):
     """What `check` finds in a rollout."""
-    return lambda given, folder: check(roll(given, folder, *more, tasks=tasks, **options))
+    return lambda given, folder: check(roll(given, folder, *more, tasks=tasks))
 
 
 def totals(one):
@@ -272,14 +262,6 @@ def stored(one):
     return (one.folder / "episodes" / "episodes.jsonl").read_text()
 
 
-def find_means(value, name):
-    """The means of all figures of a name in JSON, at any depth."""
-    if not isinstance(value, dict):
-        return []
-    own = [one["mean"] for key, one in value.items() if key.endswith(name) and isinstance(one, dict) and "mean" in one]
-    return own + [mean for one in value.values() for mean in find_means(one, name)]
-
-
 def few(one, most=10):
     """Whether a run ended soon, not with 0, and whether it played nothing."""
     return [one.ended.status != 0, len(one.bodies) <= most, "viewbox failed" not in one.ended.said]
@@ -292,11 +274,6 @@ def soon(word):
         return [*few(found), word.lower() in found.ended.said.lower() or found.ended.said[-300:]]
 
     return seen(check)
-
-
-def viewed(one):
-    ended = run("view", one.folder)
-    return kit.Refusal(ended.said) if ended.status else (one.folder.parent / "report.html").read_text()
 
 
 def exported(one):
@@ -369,48 +346,17 @@ def make_good_run():
     with chdir(made.name):
         assert roll(RIGHT, Path(made.name)).ended.status == 0
         Path("file").write_text("a file")
-        Path("box").mkdir()
-        os.mkfifo("pipe")
     return made
 
 
-def after(*arguments, spoil=None):
-    """How a command ends on a copy of a good run, after `spoil(folder of episodes)`.
-
-    With something given, also what the command left beside the run, the file `file`, the folder `box` and the pipe.
-    """
+def after(*arguments):
+    """How a command ends on a copy of a good run; with something given, also what it left beside the run and `file`."""
 
     def ask(given, folder):
-        shutil.copytree(make_good_run().name, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("pipe"))
-        os.mkfifo(folder / "pipe")
+        shutil.copytree(make_good_run().name, folder, dirs_exist_ok=True)
         before = {path.name for path in folder.iterdir()}
-        if spoil:
-            spoil(folder / "run" / "episodes")
         ended = run(*arguments)
-        assert (folder / "pipe").is_fifo(), "a pipe or device was replaced by a file"
         return ended if given is None else [ended, sorted({path.name for path in folder.iterdir()} - before)]
-
-    return ask
-
-
-def remove_images(episodes):
-    for path in (episodes / "images").rglob("*.png"):
-        path.unlink()
-
-
-def cut_images(episodes):
-    for path in (episodes / "images").rglob("*.png"):
-        path.write_bytes(path.read_bytes()[:20])
-
-
-def linked(*arguments):
-    """How a command ends on a run folder that is a link."""
-
-    def ask(given, folder):
-        shutil.copytree(make_good_run().name, folder / "disk", ignore=shutil.ignore_patterns("pipe"))
-        for name in ("run", "img", "six.csv"):
-            (folder / name).symlink_to(folder / "disk" / name)
-        return run(*arguments)
 
     return ask
 
@@ -441,16 +387,6 @@ def rolls(*arguments, endpoint="URL", **variables):
 
 def sentence(*words):
     return [ends(2, says=words, without="viewbox failed|Traceback"), []]
-
-
-def unwritten(end, *arguments):
-    """The rows of a folder, of a folder that is missing, and of a name that no file has."""
-    return (
-        (True, after(*arguments, "--out", "box"), sentence("box")),
-        (None, after(*arguments, "--out", f"new/inner/x{end}"), ends(0)),
-        (True, after(*arguments, "--out", f"a\0{end}"), sentence(".")),
-        (None, after(*arguments, "--out", "pipe"), ends(2, says=["pipe"])),
-    )
 
 
 @contextmanager
@@ -485,14 +421,10 @@ TWO = [q(0), q(1)], [q(2), q(3)]
 
 # ---- D1: splits of file and folder names, as `datasets` tells them (data_files: KEYWORDS_IN_FILENAME_BASE_PATTERNS,
 # KEYWORDS_IN_DIR_NAME_BASE_PATTERNS, SPLIT_PATTERN_SHARDED); `test` before `train`, and all are told, or none
-rows("D1", (pair("data/my_train/a", "data/my_test/a"), ids(), ["t0", "t1"]),
-    (pair("train", "extra"), ids(), refused("extra", "train"), "huggingface/datasets#5021"),
-    (pair("latest", "contest"), ids(), either(["t2", "t3", "t0", "t1"], ["t0", "t1", "t2", "t3"])),
+rows("D1", (pair("train", "extra"), ids(), refused("extra", "train"), "huggingface/datasets#5021"),
     (pair("train", "test_of_train"), ids(), ["t0", "t1"], "huggingface/datasets#7343"),
     (pair("data/train-00000-of-00001", "data/calibration-00000-of-00001"), ids(split="calibration"),
         either(["t2", "t3"], refused("calibration")), "huggingface/datasets#4150"),
-    (pair("data/train-00000-of-00001", "data/calibration-00000-of-00001"), ids(), either(["t0", "t1"],
-        refused("calibration"))),
     (pair("cases_train", "cases_test", end="jsonl"), ids(), either(["t0", "t1"], refused("cases_train", "cases_test")),
         "huggingface/datasets#5778"),
     ({"d/cases_test.parquet": TWO[0]}, ids(), refused("split", "test"), "hiyouga/LlamaFactory#1731"))
@@ -505,15 +437,10 @@ rows("D2", (SHARDS, golds(), either(ABCD, refused("answer")), "huggingface/datas
     (pair("a_train", "b_train", labeled(["cyst", "mass"], [0, 1], ["a", "b"]), labeled(["cyst", "fat", "mass"], [1, 2],
         ["c", "d"])), golds(), either([["a", "cyst"], ["b", "mass"], ["c", "fat"], ["d", "mass"]], refused("answer")),
         "covartech/PRT#10"),
-    (pair("a_train", "b_train", AB, labeled(NO_YES, [1, 0], ["c", "d"])), golds(), ABCD),
-    (pair("a_train", "b_train", AB, [q("c", "yes"), q("d", "no")]), golds(), either(ABCD, refused("answer"))),
-    (pair("a_train", "b_train", AB, [q("c", 1), q("d", 0)]), golds(), either(refused("answer"),
-        [["a", "no"], ["b", "yes"], ["c", 1], ["d", 0]])),
     ({"d/train.parquet": labeled(NO_YES, [0], ["a"]), "d/test.parquet": labeled(["yes", "no"], [0], ["b"])},
         golds(split="test"), [["b", "yes"]], "macabdul9/CASA-Dialogue-Act-Classifier#10"),
     (pair("a_train", "b_train", labeled(NO_YES, [[0]], ["a"]), labeled(["yes", "no"], [[0]], ["b"])), golds(),
-        either([["a", "no"], ["b", "yes"]], refused("answer")), "huggingface/datasets#4277"),
-    (SHARDS, golds(streaming=True), either(ABCD, refused("answer"))))
+        either([["a", "no"], ["b", "yes"]], refused("answer")), "huggingface/datasets#4277"))
 ORGANS = labeled(["lung", "heart"], [1, -1], ["a", "b"], field="organ")
 
 # ---- D3: labels that are not known: `datasets` writes -1 for them, which is null; in a plain column -1 is a number
@@ -522,12 +449,8 @@ rows("D3", ({"d.parquet": labeled(NO_YES, [0, -1], ["a", "b"])}, golds(), [["a",
         "tensorflow/datasets#1356"),
     ({"d.parquet": labeled(["lung", "heart"], [1, -1], ["a", "b"], field="category")}, values("category"),
         [["a", "heart"], ["b", None]]),
-    ({"d.parquet": labeled(["Is it?", "Was it?"], [1, -1], ["a", "b"], field="question")}, ids(), ["a"]),
-    ({"d.parquet": ORGANS}, kept("organ"), ["heart", None]),
-    ({"d.parquet": labeled(NO_YES, [0, None], ["a", "b"])}, golds(), [["a", "no"]]),
-    ({"d.parquet": columns([q("a"), q("b")], answer=pa.array([0, 5]))}, golds(), [["a", 0], ["b", 5]]),
     ({"d.parquet": columns([q("a"), q("b")], answer=pa.array([1, -1]))}, golds(), [["a", 1], ["b", -1]]),
-    ({"d.parquet": ORGANS}, ids(where="organ=null"), ["b"]), ({"d.parquet": out_of_range}, golds(), [["a", "no"]]))
+    ({"d.parquet": ORGANS}, ids(where="organ=null"), ["b"]))
 
 # ---- D4: a shard that is missing: the name of a file says how many there are
 rows("D4",
@@ -535,18 +458,14 @@ rows("D4",
         "kpertsch/rlds_dataset_builder#15"),
     ({"d/train-00000-of-00002-a1b2c3d4e5f60718.parquet": TWO[0]}, ids(), refused("00001-of-00002"),
         "huggingface/datasets#7728"),
-    (pair("train-00000-of-00002", "train-00001-of-00002"), ids(), ["t0", "t1", "t2", "t3"]),
-    (pair("train-00000-of-00001", "test-00000-of-00001"), ids(), ["t0", "t1"]),
     ({"d/train-00000-of-00002.parquet": TWO[0]}, ids(streaming=True), refused("train-00001-of-00002")),
     (pair("train-00000-of-00001", "train-00000-of-00002"), ids(), refused("of-0000[12]")),
     (saved(), ids(), refused("data-00001-of-00002")), (saved(cut=100), ids(), refused("save_to_disk")))
 
 # ---- D5: `by` promises that its values are never parted, also of a patient written in two ways: 7.0 is 7 (JSON), and
 # case, spaces, NFC, NFKC and what nobody can see say nothing; all rows without a value are one group
-rows("D5", (twice(int, str), parted(), 0, "Lightning-Universe/lightning-Covid19#11"), (twice(float, str), parted(), 0),
-    (twice(float, int), parted(), 0),
+rows("D5", (twice(int, str), parted(), 0, "Lightning-Universe/lightning-Covid19#11"),
     (twice(lambda n: f"P{n}", lambda n: f"p{n}"), parted(), 0, "UCSD-AI4H/COVID-CT#11"),
-    (twice(lambda n: f"P{n}", lambda n: f" P{n} "), parted(), 0),
     (twice(lambda n: unicodedata.normalize("NFC", f"Müller {n}"), lambda n: unicodedata.normalize("NFD",
         f"Müller {n}")), parted(), 0),
     (twice(str, lambda n: "".join(chr(0xFF10 + int(digit)) for digit in str(n))), parted(), 0),
@@ -557,29 +476,15 @@ rows("D5", (twice(int, str), parted(), 0, "Lightning-Universe/lightning-Covid19#
     (({"d.jsonl": [q(i, patient=(None, "", " ", float("nan"))[i % 4]) if i < 20 else q(i,
         patient=i) for i in range(40)]}, [[f"t{i}" for i in range(20)], *([f"t{i}"] for i in range(20, 40))]),
         parted(share=0.4), 0, "pandas-dev/pandas#3729"),
-    (({"d.jsonl": [q(i) if i < 10 else q(i, patient=None if i < 20 else i) for i in range(40)]},
-        [[f"t{i}" for i in range(20)], *([f"t{i}"] for i in range(20, 40))]), parted(share=0.4), 0),
     (({"d.parquet": labeled([f"p{n}" for n in range(20)], [n % 20 for n in range(40)], [f"t{n}" for n in range(40)],
         field="patient")}, [[f"t{n}", f"t{n + 20}"] for n in range(20)]), parted(), 0, "mlmed/torchxrayvision#2"))
 
 # ---- D6: a cell is a number only if it would be written the same again (007 is a label); str(np.float32(0.1)) is 0.1
-rows("D6", (numbered("1.1", "1.10", "1.2"), ids(), ["1.1", "1.10", "1.2"]),
-    (numbered("007", "7"), ids(), ["007", "7"], "pandas-dev/pandas#54665"),
+rows("D6", (numbered("007", "7"), ids(), ["007", "7"], "pandas-dev/pandas#54665"),
     (numbered("12e4", "120000"), ids(), ["12e4", "120000"], "sdv-dev/SDV#2786"),
-    (numbered("+3", "3", "-0", "0"), ids(), ["+3", "3", "-0", "0"]),
     (numbered("12345678901234567890", "12345678901234567891"), ids(), ["12345678901234567890", "12345678901234567891"],
         "project-koku/koku#4762"),
-    (numbered("5.", "5", ".5", "0.5"), ids(), ["5.", "5", ".5", "0.5"]),
-    (noted("1.1", "1.10"), kept("code"), [1.1, "1.10"]), (noted("1.1", "1.10", "1.1"), ids(where="code=1.10"), ["t1"]),
-    (noted("7", "7.0", "007", "8"), ids(where="code=7"), ["t0", "t1"]),
-    (noted("1.10", "0.90", "1.0"), ids(where="code>=1"), ["t0", "t2"]),
-    (({"d.csv": csv(*(f"t{2 * n + k},0.png,Q?,yes,{n}.1{'0' * k}" for n in range(20) for k in range(2)),
-        header=HEAD + ",patient")}, [[f"t{i}"] for i in range(40)]), parted(), 0),
-    ({"d.tsv": csv("1.10\t0.png\tQ?\tyes", "1.1\t0.png\tQ?\tyes", header="id\timage\tquestion\tanswer")}, ids(),
-        ["1.10", "1.1"]),
-    ({"d.csv": csv("a,0.png,12e4,yes", "b,0.png,1.50,no")}, values("question", "prompt"), [["a", "12e4"],
-        ["b", "1.50"]]),
-    (numbered("TRUE", "FALSE"), ids(), ["TRUE", "FALSE"]),
+    (noted("1.1", "1.10", "1.1"), ids(where="code=1.10"), ["t1"]),
     ({"d.jsonl": [q(0, code=7), q(1, code="7"), q(2, code=7.0), q(3, code=[7, 8]), q(4, code="007"), q(5, code=None)]},
         ids(where="code=7"), ["t0", "t1", "t2", "t3"]),
     ({"d.jsonl": [q(0, level="0.5"), q(1, level=0.2), q(2, level="0.9"), q(3, level="easy")]},
@@ -587,25 +492,16 @@ rows("D6", (numbered("1.1", "1.10", "1.2"), ids(), ["1.1", "1.10", "1.2"]),
     *(({"d.parquet": columns([q("a"), q("b")], answer=pa.array([0.1, 2.7], kind))}, ask,
         right) for kind in (pa.float32(), pa.float16()) for ask, right in ((golds(), [["a", 0.1], ["b", 2.7]]),
         (ids(where="answer=0.1"), ["a"]))),
-    ({"d.parquet": columns([q("a")], answer=pa.array([0.1], pa.float32()))}, scores("0.1", "0.2"), [1, 0]),
     ({"d.parquet": columns([q("a")], answer=pa.array([[0.1, 2.7]], pa.list_(pa.float32())))}, golds(streaming=True),
         [["a", (0.1, 2.7)]]),
     ({"d.parquet": columns([q("a")], answer=pa.array([0.10000000149011612]))}, golds(), [["a", 0.10000000149011612]]))
 
 # ---- D7: a check box is a boolean (pandas writes True, JSON true); cells are read one by one, and a text field takes
 # the text
-rows("D7", (checked("TRUE", "FALSE"), values("kind", columns={}), [["t0", "closed"], ["t1", "closed"]]),
-    (checked("TRUE", "FALSE"), scores("yes", "true", "no"), [1, 1, 0]),
-    (checked("TRUE", "FALSE"), scores("no", "false", "yes", number=1), [1, 1, 0]),
+rows("D7", (checked("TRUE", "FALSE"), scores("yes", "true", "no"), [1, 1, 0]),
     (checked("True", "False"), scores("yes", "no"), [1, 0], "pydantic/pydantic#1130"),
-    (checked("true", "false"), scores("no", "yes", number=1), [1, 0]),
-    (checked("TRUE", "", "FALSE"), ids(), ["t0", "t2"]), (checked("TRUE", "maybe"), scores("yes", "no"), [1, 0]),
     ({"d.parquet": [q(0, True), q(1, False)]}, scores("no", "yes", number=1), [1, 0]),
-    ({"d.csv": csv("a,0.png,Q?,yes,TRUE", header=HEAD + ",category")}, values("category"), [["a", "TRUE"]]),
-    (noted("TRUE", "FALSE", "true"), ids(where="code=true"), ["t0", "t2"]),
-    (noted("TRUE", "False"), kept("code"), [True, False]),
-    (checked("ja", "nein"), scores("yes", "no", cells={"true": ["ja"], "false": ["nein"]}), [1, 0]),
-    (checked("ja", "nein"), scores("ja", "yes", group="id"), [1, 0]))
+    (noted("TRUE", "FALSE", "true"), ids(where="code=true"), ["t0", "t2"]))
 
 # ---- D8: where semicolons separate, the comma is decimal; both kinds in one file need `data.cells.decimal`. RFC 4180:
 # commas separate, and 3,5 is a text. 1.299,99 is 1299.99 or a text, and 1.299 beside decimal commas not one and a bit
@@ -613,40 +509,24 @@ rows("D8",
     (wide("3,5", "12,25"), golds(), either([["t0", 3.5], ["t1", 12.25]], refused("decimal")),
         "pandas-dev/pandas#12933"),
     (wide("3,5", "12,25"), scores("3.5", "3,5", "35"), either([1, 0, 0], refused("decimal"))),
-    (wide("3,5", "12,25"), scores("12.5", "13", number=1, tolerance=0.05), either([1, 0], refused("decimal"))),
-    (wide("3,5", "12"), golds(), either([["t0", 3.5], ["t1", 12]], refused("decimal"))),
     (wide("3.5", "12.25"), golds(), [["t0", 3.5], ["t1", 12.25]], "asteca/ASteCA#90"),
     (wide("3,5", "12.25"), golds(), refused("decimal", "cells"), "pandas-dev/pandas#14403"),
-    (wide("3,5", "12.25"), golds(cells={"decimal": ","}), [["t0", 3.5], ["t1", "12.25"]]),
-    (wide("3,5", "12.25"), golds(cells={"decimal": "."}), [["t0", "3,5"], ["t1", 12.25]]),
     (wide("1.299,99", "3,5"), golds(), either([["t0", "1.299,99"], ["t1", 3.5]], [["t0", 1299.99], ["t1", 3.5]],
         refused("decimal")), "pola-rs/polars#18797"),
-    (wide("1.299", "3,5"), golds(), either([["t0", "1.299"], ["t1", 3.5]], [["t0", 1299], ["t1", 3.5]],
-        refused("decimal"))),
     ({"d.csv": csv('a,0.png,Q?,"3,5"')}, scores("3,5", "3.5"), [1, 0], "pandas-dev/pandas#8200"),
     ({"d.tsv": csv("a\t0.png\tQ?\t3,5", header="\t".join(NAMES))}, golds(cells={"decimal": ","}), [["a", 3.5]],
         "JuliaData/DataFrames.jl#291"),
-    (wide("left, upper", "3,5"), golds(), either([["t0", "left, upper"], ["t1", 3.5]], refused("decimal"))),
-    (wide("+3,5", "-0,5"), scores("+3.5", "3,5"), [1, 0]),
-    ({"d.csv": csv("1,10;0.png;Q?;yes", "1,1;0.png;Q?;yes", header=";".join(NAMES))}, ids(), ["1,10", "1,1"]),
     ({"d.csv": csv("a;0.png;Q?;yes;0,5", "b;0.png;Q?;yes;1,5", header="id;image;question;answer;level")},
-        ids(where="level>1"), either(["b"], refused("decimal"))),
-    (wide("3.5", "n.a."), golds(cells={"null": ["n.a."]}), [["t0", 3.5]]))
+        ids(where="level>1"), either(["b"], refused("decimal"))))
 
 # ---- D9: NaN in a table is how pandas writes that there is none, NaT and None too, and Python's json; the text `nan`
 # is a text. Narrow floats are the number that pandas and NumPy print
 rows("D9", (with_nan("category"), values("category"), [["t0", "1.5"], ["t1", None]], "pandas-dev/pandas#25353"),
-    (with_nan("question"), ids(), ["t0"]), (with_nan("size"), asked("Is it {{ size }} cm?"), ["Is it 1.5 cm?"]),
-    (with_nan("size"), asked("Is it {{ size or '' }} cm?"), ["Is it 1.5 cm?", "Is it  cm?"]),
-    ({"d.parquet": columns([q(0)], answer=pa.array([0.1], pa.float32()))}, scores("0.1", "0.2"), [1, 0]),
-    ({"d.parquet": columns([q(0)], size=pa.array([[0.1]], pa.list_(pa.float16())))}, kept("size"), [[0.1]]),
+    (with_nan("size"), asked("Is it {{ size }} cm?"), ["Is it 1.5 cm?"]),
     (pair("a_train", "b_train", columns([q(0)], size=pa.array([0.1], pa.float32())), columns([q(1)],
         size=pa.array([0.123456789]))), last(kept("size")), 0.123456789),
-    (with_nan("id"), ids(), ["1.5"]), (with_nan("answer"), golds(), [["t0", 1.5]]),
     (with_nan("organ"), kept("organ"), [1.5, None], "pandas-dev/pandas#25716"),
     (with_nan("organ"), ids(where="organ=null"), ["t1"], "pandas-dev/pandas#10468"),
-    (with_nan("organ"), ids(where="organ!=null"), ["t0"]),
-    ({"d.parquet": columns([q(0), q(1)], organ=pa.array([datetime(2024, 1, 2), None]))}, last(kept("organ")), None),
     ({"d.parquet": lambda path: __import__("pandas").DataFrame([q(0, category="lung"),
         q(1, category=None)]).to_parquet(path)}, values("category"), [["t0", "lung"], ["t1", None]]),
     ({"d.parquet": columns([q(0), q(1)], choices=pa.array([["yes", "no"], None]))}, values("choices", "prompt"),
@@ -659,13 +539,8 @@ LATE = [q(i) for i in range(1005)]
 # ---- D10: a column that begins late is there; a bad line costs itself
 rows("D10",
     ({"d.jsonl": [*LATE, q(1005, category="lung")]}, late, [1006, [["t1005", "lung"]]], "huggingface/datasets#7169"),
-    ({"d.json": json.dumps([*LATE, q(1005, category="lung")])}, late, [1006, [["t1005", "lung"]]]),
     ({"d.ndjson": "\n".join(map(json.dumps, [*LATE, q(1005, category="lung")]))}, late, [1006, [["t1005", "lung"]]],
         "huggingface/datasets#6162"),
-    ({"d.jsonl": [*LATE, q(1005, organ="lung")]}, ids(where="organ=lung"), ["t1005"]),
-    ({"d.jsonl": [*LATE, q(1005, meta={"organ": "lung"})]}, last(kept("meta.organ")), "lung"),
-    (({"d.jsonl": [*LATE, *(q(1005 + i, patient=i % 5) for i in range(1000))]}, [[f"t{i}" for i in range(1005)],
-        *([f"t{1005 + i}" for i in range(k, 1000, 5)] for k in range(5))]), parted(share=0.4), 0),
     ({"d.jsonl": [*({name: one[name] for name in NAMES[:3]} for one in LATE), q(1005)]}, ids(), ["t1005"],
         "huggingface/datasets#3965"),
     ({"d.jsonl": LATE}, late, refused("category")),
@@ -676,10 +551,8 @@ ONE = csv("a,0.png,Q?,yes")
 # ---- D11: hidden files are no data: what macOS, LibreOffice and Jupyter leave; `data check` prints what was left out
 rows("D11", ({"d/cases.csv": ONE, "d/._cases.csv": MAC}, ids(), ["a"], "bids-standard/pybids#1069"),
     ({"d/train.parquet": [q("a")], "d/__MACOSX/._train.parquet": MAC}, ids(), ["a"], "troeger/opensubmit#89"),
-    ({"d/data/train.parquet": [q("a")], "d/__MACOSX/data/train.parquet": MAC}, ids(), ["a"]),
     ({"d/cases.csv": ONE, "d/.~lock.cases.csv#": ",me,here;"}, ids(), ["a"]),
     ({"d/train.parquet": [q("a")], "d/.ipynb_checkpoints/train-checkpoint.parquet": [q("b")]}, ids(), ["a"]),
-    ({"d/cases.csv": ONE, "d/more.csv": ONE}, ids(), refused("cases.csv", "more.csv")),
     ({"d/cases.csv": ONE, "d/._cases.csv": MAC}, command(*CHECK), ends(0, 1, says=[r"\._cases\.csv|hidden"]),
         "martin-ueding/geo-activity-playground#83"))
 SHEET = HEAD + ",,"
@@ -692,36 +565,14 @@ rows("D12",
     ({"d.csv": csv("a,0.png,Q?,yes,,", "b,0.png,Q?,no,,", header=SHEET)}, golds(), [["a", "yes"], ["b", "no"]],
         "pandas-dev/pandas#40976"),
     ({"d.csv": csv("a,0.png,Q?,yes,", header=HEAD + ",")}, ids(), ["a"], "wireservice/csvkit#1108"),
-    ({"d.csv": csv("a,0.png,,Q?,yes,", header="id,image,,question,answer,")}, ids(), ["a"]),
-    ({"d.csv": csv("a,0.png,Q?,yes, ,", header=HEAD + ", ,")}, ids(), ["a"]),
     ({"d.csv": csv("a,0.png,Q?,yes", ",,,", "b,0.png,Q?,no", ",,,", ",,,")}, ids(bad_rows="stop"), ["a", "b"],
         "pandas-dev/pandas#41167"),
     ({"d.csv": csv("a,0.png,Q?,yes,,", ",,,,,", header=SHEET)}, ids(bad_rows="stop"), ["a"], "dilshod/xlsx2csv#90"),
     ({"d.csv": csv("a,0.png,Q?,yes,,5", header=SHEET)}, ids(), refused("column|name|header"), "probcomp/bayeslite#477"),
     ({"d.csv": csv("0,a,0.png,Q?,yes", "1,b,0.png,Q?,no", header=",id,image,question,answer")}, ids(),
         either(refused("column|name|header"), ["a", "b"]), "cpadavis/billy#18"),
-    ({"d.csv": csv("a,0.png,Q?,yes,no", header=HEAD + ",answer")}, ids(), refused("answer|two columns")),
-    ({"d.csv": csv("a;0.png;Q?;yes;;", header="id;image;question;answer;;")}, ids(), ["a"]),
-    ({"d.tsv": csv("a\t0.png\tQ?\tyes\t\t", header="id\timage\tquestion\tanswer\t\t")}, ids(), ["a"]),
     ({"d.csv": csv("a,0.png,Q?,yes,,", ",,,,,", header=SHEET)}, command(*CHECK),
         ends(0, 1, says=["blank|empty|without a name|nameless"])))
-NO_ROW = r"viewbox failed|row [12]\b"
-
-# ---- D13: the place of a bad row: lines of the file, from 1; a cell may hold line breaks (RFC 4180). A table has rows,
-# from 0
-rows("D13",
-    ({"d.csv": csv("a,0.png,Q?,yes", "b,0.png,Q?,", "c,0.png,Q?")}, command(*SHOW), ends(1, says=["line 3", "line 4"],
-        without=NO_ROW)),
-    ({"d.tsv": csv("a\t0.png\tQ?\tyes", "b\t0.png\tQ?\t", "c\t0.png\tQ?", header="\t".join(NAMES))}, command(*SHOW),
-        ends(0, 1, says=["line 3", "line 4"], without=NO_ROW)),
-    ({"d.jsonl": [q("a"), {"id": "b", "image": "0.png", "question": "Q?"}, "{broken"]}, command(*SHOW),
-        ends(0, 1, says=["line 2", "line 3"], without=r"viewbox failed|row [12]\b")),
-    ({"d.csv": csv('a,0.png,"Is it\ngray?",yes', "b,0.png,Q?,")}, command(*SHOW), ends(0, 1, says=["line 4"],
-        without=NO_ROW)),
-    ({"d.csv": csv("a,0.png,Q?,yes", "", "b,0.png,Q?,")}, command(*SHOW), ends(0, 1, says=["line 4"], without=NO_ROW)),
-    ({"d.csv": csv("a,0.png,Q?,yes", "b,0.png,Q?,")}, ids(bad_rows="stop"), refused("line 3")),
-    ({"d.csv": csv("a,0.png,Q?,yes", "b,lost.png,Q?,yes")}, ids(bad_rows="stop"), refused("line 3")),
-    ({"d.parquet": [q("a"), q("b", None)]}, ids(bad_rows="stop"), refused("row 1")))
 HUNDRED = {"d.csv": csv(*(f"c{i},{i % 6}.png,Q?,yes" for i in range(100)))}
 
 # ---- Y1: YAML 1.2.2, 10.3.2, the core schema: 0o10 is 8, and 1:30, 1_0, NO and off are texts; an override keeps its #
@@ -730,19 +581,11 @@ rows("Y1",
         "opensanctions/opensanctions#3845"),
     (HUNDRED, shown("0012"), ends(0, 2, says=["12 tasks|limit"], without=r"viewbox failed|\b10 tasks"),
         "arp242/arp242.net#3"),
-    (HUNDRED, shown("0o10"), ends(0, 2, says=[r"\b8 tasks|limit"])),
-    (HUNDRED, shown("1:30"), ends(2, says=["limit"], without=r"viewbox failed|\b90 tasks")),
-    (HUNDRED, shown("1_0"), ends(0, 2, says=[r"\b10 tasks|limit"])), (HUNDRED, shown("true"), ends(2, says=["limit"])),
-    (HUNDRED, shown("true", "sample"), ends(2, says=["sample"])),
-    (HUNDRED, command("data", "show", "CONFIG", "env.data.limit=010"), ends(0, 2, says=["10 tasks|limit"],
-        without=r"viewbox failed|\b8 tasks")),
-    (HUNDRED, command(*SHOW, more=", metadata: {at: {value: 12:30:45}}"), ends(0, says=["12:30:45"])),
     (HUNDRED, command(*SHOW, more=", metadata: {country: {value: NO}}"), ends(0, says=[r"(?-i:\bNO\b)"]),
         "tomasz-c/nft-blackhole#4"),
     (HUNDRED, command(*SHOW, more=", metadata: {flash: {value: off}}"), ends(0, says=[r"\boff\b"]),
         "xkbcommon/libxkbcommon#268"),
     (HUNDRED, shown("true", "restricted"), ends(0), "yaml/pyyaml#795"),
-    (HUNDRED, shown("yes", "restricted"), ends(0, 2)),
     ({"d.csv": csv("a,0.png,Q?,yes,#fff", "b,0.png,Q?,yes,#000", header=HEAD + ",color")}, command("data", "show",
         "CONFIG", "env.data.where=color=#fff"), ends(0, says=[r"\b1 tasks"]), "hydra-ecosystem/hydra#2705"),
     ({"d.csv": csv("a,0.png,Q?,yes,x #1", "b,0.png,Q?,yes,x", header=HEAD + ",color")}, command("data", "show",
@@ -752,11 +595,9 @@ QUOTES = ends(0, 1, 2, says=["quot|it fits"], without="viewbox failed|True, Fals
 # ---- Y2: yes, no, on, off, y and n are texts (YAML 1.2.2, 10.3.2), or it says that they need quotes; true is a boolean
 rows("Y2", (HUNDRED, fitting("[yes, no]"), QUOTES, "docker/docs#21378"),
     ({"d.csv": csv("a,0.png,Q?,Yes", "b,0.png,Q?,No")}, fitting("[Yes, No]"), QUOTES, "acl-org/acl-anthology#282"),
-    ({"d.csv": csv("a,0.png,Q?,on", "b,0.png,Q?,off")}, fitting("[on, off]"), QUOTES),
     (HUNDRED, fitting('["yes", "no"]'), ends(0, 1, says=["it fits"])),
     ({"d.csv": csv("a,0.png,Q?,TRUE", "b,0.png,Q?,FALSE")}, fitting('["TRUE", "FALSE"]'), ends(0, says=["it fits"])),
-    ({"d.csv": csv("a,0.png,Q?,y", "b,0.png,Q?,n")}, fitting("[y, n]"), QUOTES, "crdoconnor/strictyaml#186"),
-    (HUNDRED, fitting("[true, false]"), ends(1, 2, says=["true|text"], without="viewbox failed")))
+    ({"d.csv": csv("a,0.png,Q?,y", "b,0.png,Q?,n")}, fitting("[y, n]"), QUOTES, "crdoconnor/strictyaml#186"))
 HALF = cycle(RIGHT, LOST)
 
 # ---- E1: one statement about the same episodes: means are over those with a score, the faults are counted and said
@@ -766,15 +607,10 @@ rows("E1",
     (HALF, rolled("score", "RUN"), ends(0, says=[r"macro_f1\s+1\.000"]), "UKGovernmentBEIS/inspect_ai#4412"),
     (HALF, rolled(), ends(0, says=[r"reward\s+1\.000", "3 × .*413", "--retry-failed"]),
         "UKGovernmentBEIS/inspect_ai#2914"),
-    (HALF, seen(lambda one: find_means(json.loads(run("score", one.folder, "--format", "json").out), "accuracy/all")),
-        [1]),
     (cycle(RIGHT, hang_up), rolled("score", "RUN"), ends(0, says=[r"accuracy/all\s+1\.000"]),
         "allenai/vla-evaluation-harness#129"),
     (HALF, rolled("score", "RUN"), ends(0, says=[r"\b3\b.*(fault|error|no score)|faults.*\b(3|0\.5)"]),
-        "vibrantlabsai/ragas#2980"),
-    (cycle(RIGHT, completion('{"answer": "no"}'), LOST), rolled("score", "RUN"),
-        ends(0, says=[r"accuracy/all\s+0\.500"])),
-    (HALF, seen(lambda one: viewbox.summarize(one.episodes, resamples=0).figures["metrics/accuracy/all"].mean), 1))
+        "vibrantlabsai/ragas#2980"))
 FILTERED = completion(None, finish="content_filter")
 
 # ---- E2: a content filter: the model was not asked, with or without a text (Azure, Gemini, Bedrock: words for the
@@ -783,8 +619,6 @@ rows("E2",
     (FILTERED, seen(lambda one: [set(reasons(one)) <= {"error"}, set(totals(one)) <= {None}]), [True, True],
         "BerriAI/litellm#8953"),
     (FILTERED, seen(why), says("content_filter"), "microsoft/semantic-kernel#5240"),
-    (completion(GOOD, finish="content_filter"), seen(lambda one: [set(reasons(one)), set(totals(one))] == [{"error"},
-        {None}] or one.ended.status), either(True, 2)),
     (cycle(RIGHT, FILTERED), rolled("score", "RUN"), ends(0, says=[r"accuracy/all\s+1\.000"]),
         "promptfoo/promptfoo#2822"),
     (cycle(RIGHT, FILTERED), rolled(), ends(0, says=["3 × .*content_filter", "--retry-failed"])),
@@ -792,11 +626,8 @@ rows("E2",
     (FILTERED, seen(lambda one: len(one.bodies) <= 6), True, "tatsu-lab/alpaca_eval#227"),
     (refuse(400, "The response was filtered due to the prompt triggering a content management policy.",
         "content_filter"), soon("filtered"), [True] * 4, "stanford-crfm/helm#3327"),
-    (completion(GOOD, finish="model_paused"), seen(stored), says('"model_paused"')),
-    (completion(None, finish="safety"), seen(stored, tasks=1), says('"(safety|content_filter)"')),
     *((completion(None, finish=word), seen(lambda one: [reasons(one), totals(one)], tasks=1), [["error"], [None]])
-        for word in ("ContentFilter", "IMAGE_SAFETY", "guardrail_intervened")),
-    (completion(GOOD, finish="model_paused"), seen(totals), ALL))
+        for word in ("ContentFilter", "IMAGE_SAFETY", "guardrail_intervened")))
 CUT = completion(None, finish="length", reasoning_content=THOUGHT)
 
 # ---- E3: a budget that went into thinking: what was written is stored, shown and exported as reasoning_content, and
@@ -804,10 +635,7 @@ CUT = completion(None, finish="length", reasoning_content=THOUGHT)
 rows("E3", (CUT, seen(stored, tasks=1), says("The picture is gray, so"), "mindcraft-bots/mindcraft#789"),
     (CUT, seen(lambda one: kit.read_messages(one.episodes[0]), tasks=1), says("cut|limit", "think"),
         "vllm-project/vllm-ascend#8042"),
-    (CUT, seen(stored, tasks=1), says('"finish_reason":"length"')),
-    (CUT, seen(viewed, tasks=1), says("The picture is gray, so")),
     (CUT, seen(exported, tasks=1), says("reasoning_content", "The picture is gray"), "stanford-crfm/helm#3632"),
-    (cycle(CUT, RIGHT), seen(totals), ALL),
     (completion(GOOD), seen(stored, tasks=1), says("yes", without='"finish_reason"|"reasoning"')))
 UNKNOWN_MODEL = "Model m not found. Available: a, b"
 
@@ -815,18 +643,8 @@ UNKNOWN_MODEL = "Model m not found. Available: a, b"
 # episode, and errors that differ do not say that nothing works. Servers put an id into every message
 rows("E4", (refuse(400, UNKNOWN_MODEL), soon("Model m not found"), [True] * 4, "serverless/serverless#773"),
     (refuse(400, UNKNOWN_MODEL), rolled(), ends(2, says=["Model m not found"]), "leggedrobotics/kleinkram#225"),
-    (refuse(400, UNKNOWN_MODEL), seen(lambda one: few(one, 12), concurrency=6), [True, True, True]),
-    (refuse(404, "The model `m` does not exist"), soon("does not exist"), [True] * 4),
-    (refuse(422, "tools: extra inputs are not permitted"), soon("extra inputs"), [True] * 4),
-    (make_response(413, "Request Entity Too Large"), soon("413"), [True] * 4),
-    (make_response(400, "no such deployment"), soon("no such deployment"), [True] * 4),
-    (refuse(400, UNKNOWN_MODEL), rolled("score", "RUN"), ends(0, 1, 2, says=["no score|no episode|nothing"])),
     (series(RIGHT, refuse(400, UNKNOWN_MODEL)), seen(lambda one: [one.ended.status, reasons(one).count("answered"),
         reasons(one).count("error")]), [0, 1, 5]),
-    (series(*(refuse(400, f"{letter} is no field") for letter in "abcde"), RIGHT), seen(lambda one: [one.ended.status,
-        reasons(one).count("answered")]), [0, 1]),
-    (series(*(refuse(400, f"you requested {count} tokens") for count in range(5000, 5005)), RIGHT),
-        seen(lambda one: [one.ended.status, "tokens" in one.ended.said]), either([0, True], [2, True])),
     (by_request(lambda body, number: refuse(400, f"{UNKNOWN_MODEL} (request req_{number}{number}a)")),
         soon("Model m not found"), [True] * 4, "anthropics/claude-code#62312"))
 QUOTA = "You exceeded your current quota, please check your plan and billing details."
@@ -834,22 +652,18 @@ QUOTA = "You exceeded your current quota, please check your plan and billing det
 # ---- E5: quota: no pause helps; a rate limit and 5xx pass; what was played stays
 rows("E5", (refuse(429, QUOTA, "insufficient_quota"), soon("quota"), [True] * 4, "langchain-ai/langchainjs#1929"),
     (refuse(429, QUOTA), soon("quota"), [True] * 4, "mindsdb/anton#284"),
-    (refuse(402, "Insufficient credits. Add more to continue."), soon("credits"), [True] * 4),
     (refuse(429, "Your billing hard limit has been reached"), soon("billing"), [True] * 4, "OpenHands/OpenHands#998"),
     (series(RIGHT, RIGHT, refuse(429, QUOTA, "insufficient_quota")), seen(lambda one: [one.ended.status != 0,
         len(one.bodies) < 8, totals(one)[:2]]), [True, True, [1, 1]], "LionSR/TeXRA#3851"),
     (cycle(*[refuse(429, "Rate limit reached for requests", "rate_limit_exceeded")] * 2, RIGHT), seen(totals), ALL,
         "sierra-research/tau-bench#38"),
-    (cycle(refuse(503, "overloaded"), RIGHT), seen(totals), ALL),
     (refuse(429, "quota exhausted", "insufficient_quota"), rolled(), ends(1, 2, says=["quota exhausted"]),
         "typedef-ai/fenic#231"),
-    (cycle(kit.page(529, "<html>busy</html>"), RIGHT), seen(totals), ALL),
     (cycle(kit.page(429, "<html>busy</html>"), RIGHT), seen(totals), ALL))
 SIGN_IN = "<html><body>Please sign in</body></html>"
 
 # ---- E6: no JSON at all, or an error in a 200: in the server's words; redirects are not followed, a torn body passes
 rows("E6", (kit.page(200, SIGN_IN), soon("sign in"), [True] * 4, "EleutherAI/lm-evaluation-harness#2863"),
-    (make_response(302, "", Location="https://login.example.org/"), soon("login.example.org"), [True] * 4),
     (make_response(200, {"error": {"message": "No such model: m", "code": 404}}), soon("No such model"), [True] * 4,
         "openai/openai-agents-python#2850"),
     (make_response(200, {"choices": None, "error": {"message": "Provider returned error", "code": 400}}),
@@ -857,24 +671,19 @@ rows("E6", (kit.page(200, SIGN_IN), soon("sign in"), [True] * 4, "EleutherAI/lm-
     (make_response(200, {"error": "model m is not loaded"}), soon("not loaded"), [True] * 4,
         "langchain-ai/langchainjs#11418"),
     (kit.page(200, f"<!DOCTYPE html>\n{SIGN_IN}"), soon("sign in"), [True] * 4, "openonion/connectonion#736"),
-    (cycle(cut_body, RIGHT), seen(totals), ALL), (kit.page(403, SIGN_IN), soon("403"), [True] * 4),
     (kit.page(200, SIGN_IN), rolled(), ends(2, says=["html|page|JSON"]), "lorenzodifuccia/safaribooks#381"),
     (cycle(make_response(200, {"error": {"message": "Provider returned error", "code": 429}}), RIGHT), seen(totals),
         ALL, "UKGovernmentBEIS/inspect_ai#1534"),
     (make_response(200, 'data: {"choices": [{"delta": {"content": "x"}}]}\n\ndata: [DONE]\n'), soon("data:"),
         [True] * 4),
-    (make_response(200, {"choices": [{"text": GOOD}]}), seen(lambda one: "no message" in one.ended.said), True),
     (make_response(200, {"choices": []}), seen(lambda one: few(one, 20)), [True, True, True], "vercel/ai#20351"))
 
 # ---- E7: no server takes an empty message for sure: it is sent with a mark, and the record keeps what the model said,
 # nothing
 rows("E7", (strict(completion("")), seen(totals), ALL, "anthropics/anthropic-sdk-python#461"),
     (strict(completion(None, reasoning_content=THOUGHT)), seen(totals), ALL, "anthropics/claude-code#62150"),
-    (strict(completion("", finish="length")), seen(totals), ALL),
     (strict(completion([])), seen(totals), ALL, "cecli-dev/cecli#102"),
-    (strict(completion("<think>hm</think>")), seen(totals), ALL),
-    (by_request(lambda body, number: RIGHT if has_calls(body) else completion(None, ZOOM)), seen(totals), ALL),
-    (strict(completion("")), seen(lambda one: one.episodes[0].turns[1].content, tasks=1), ""))
+    (by_request(lambda body, number: RIGHT if has_calls(body) else completion(None, ZOOM)), seen(totals), ALL))
 HALF_AN_ANSWER = 'It is. {"answer": "no"}'
 AGAIN = [[1], 2]
 WENT = {"code": 502, "message": "the model went away"}
@@ -963,13 +772,6 @@ rows("E8",
         "dphnAI/sonar#183"),
     (completion('{"answer": NaN}'), seen(totals, tasks=1), [0]))
 
-# ---- V1: a run that lost something: the page is made; nothing exported is 2, something skipped 1; a linked folder is a
-# folder
-rows("V1", (None, after("view", "run", spoil=cut_images), ends(0, 1, says=["wrote"])),
-    (None, after("export", "run", "--to", "openai", "--out", "x.jsonl", spoil=remove_images),
-        ends(1, 2, says=["image|picture"])),
-    (None, after("view", "run"), ends(0, says=["wrote"], without="missing|viewbox failed")),
-    (None, linked("view", "run"), ends(0, says=["wrote"])), (None, linked("score", "run"), ends(0)))
 NOTHING = [ends(2), []]
 
 # ---- F1: nothing exported, read or kept is 2; a byte order mark may be ignored (RFC 8259)
@@ -983,37 +785,31 @@ rows("F1", (True, after("export", "run", "--to", "sft", "--where", "reward>5", "
         b'\xef\xbb\xbf{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}\n'},
         imported, [ends(0), True]))
 
-# ---- O2: what cannot be written, and what is no run: one sentence, status 2, before any work; a missing folder is
-# made, and what is no file is not replaced by one
-rows("O2", *unwritten(".html", "view", "run"), (True, after("view", ""), [ends(2), []]),
-    (True, rolls("--tasks", "2", "--out", "six.csv"), [ends(2, says=["six.csv"]), []]))
-
-# ---- O3: where an export cannot be written
-rows("O3", *unwritten(".jsonl", "export", "run", "--to", "openai"),
+# ---- O3: where an export or a rollout cannot be written: one sentence, status 2, before any work
+rows("O3",
     *((True, after("export", "run", "--to", to, "--out", name), sentence("file"), "NVIDIA/NeMo-Framework-Launcher#74")
         for to, name in (("sft", "file/x.parquet"), ("run", "file/x"), ("parquet", "file/x.parquet"),
         ("inspect", "file/x.json"))),
     (True, after("export", "run", "--to", "openai", "--out", "file"), sentence("file")),
     (None, after("export", "run", "--to", "run", "--out", "run/inner"), ends(0, 2)),
     (True, after("export", "run", "--to", "openai", "--out", "."), sentence("out")),
-    (None, after("export", "nope", "--to", "openai", "--out", "x.jsonl"), ends(2, says=["nope"])),
-    (None, after("export", "file", "--to", "openai", "--out", "x.jsonl"), ends(2, says=["file"])))
+    (True, rolls("--tasks", "2", "--out", "six.csv"), sentence("six.csv")))
 SOCKS = "socks5://127.0.0.1:1"
 
 # ---- P1: the user's surroundings: one sentence names the variable and the way out; no proxy is needed for this machine
 rows("P1",
     (None, with_variables(ALL_PROXY=SOCKS), ends(2, says=["ALL_PROXY", r"httpx\[socks\]|unset"]),
         "chatchat-space/Langchain-Chatchat#605"),
-    (None, with_variables(HTTPS_PROXY="127.0.0.1:1"), ends(2, without="viewbox failed|Traceback")),
     (None, with_variables("URL", ALL_PROXY=SOCKS), either(ends(0), ends(2, says=["ALL_PROXY"])), "github/spec-kit#237"),
-    (None, with_variables(SSL_CERT_FILE="/nowhere/ca.pem"), ends(2, says=["SSL_CERT_FILE"])),
     (None, with_variables(SSL_CERT_FILE="six.csv"), ends(2, says=["SSL_CERT_FILE"])),
     (None, with_variables("URL", HOME=None), ends(0)), (None, with_variables("URL", HOME="six.csv"), ends(0)))
-# ---- N1: names that the package itself imports are taken
+# ---- N1: names of a package: those that it imports itself are taken
 rows("N1",
     *((name, new, [ends(2, says=[name, "is taken"]), False], "python-poetry/poetry#3438") for name in ("numpy",
     "pydantic", "httpx", "scipy", "typer", "msgspec", "yaml", "nibabel", "packaging", "pil", "torch", "json",
     "typing-extensions", "pydantic-core", "class", "test", "conftest", "vllm")),
+    *((name, new, [ends(2), False]) for name in ("true", "none", "image", "answer", "base-model", "Numpy", "my_x",
+        "my.x", "x-", "")),  # nor a class that its file cannot have
     ("rich", new, [ends(2, says=["rich"]), False], "astral-sh/uv#21394"),
     ("viewbox", new, [ends(2, says=["viewbox"]), False]),
     ("bright-discs", new, [ends(0), True]),
@@ -1023,8 +819,8 @@ rows("N1",
 
 
 def test_every_kind_has_rows():
-    kinds = [*(f"D{number}" for number in range(1, 14)), *(f"E{number}" for number in range(1, 13))]
-    assert sorted(TABLE.kinds) == sorted([*kinds, *["Y1", "Y2", "V1", "F1", "O2", "O3", "P1", "N1"]])
+    kinds = [*(f"D{number}" for number in range(1, 13)), *(f"E{number}" for number in range(1, 13))]
+    assert sorted(TABLE.kinds) == sorted([*kinds, *["Y1", "Y2", "F1", "O3", "P1", "N1"]])
     TABLE.check_names()
 
 

@@ -7,13 +7,8 @@ from msgspec.structs import replace
 
 from tests.support.saved_episodes import written
 from tests.support.tables import each
-from viewbox.core.base import get_offered_tools, remove_tools
-from viewbox.envs.digits import Digits, viewer
 from viewbox.records import Episode, Scores, Task, ToolResult, Turn
 from viewbox.rollouts.worth import MAX_TOOLS, WITH, WITHOUT, measure_worth
-
-ENV = Digits(split="test", num_tasks=20)
-WRONG = '{"label": "none", "bbox": [0, 0, 1, 1]}'
 
 
 def episode(task, total, *results, sample=0, answered=True):
@@ -21,18 +16,6 @@ def episode(task, total, *results, sample=0, answered=True):
     scores = Scores(total, {"label": total})
     answer = {"label": "one"} if answered else None
     return Episode(Task(task), turns=turns, scores=scores, answer=answer, info={"sample": sample})
-
-
-def look_then_answer(env, task):
-    """Answers right if the look was possible, else wrong."""
-    replies = iter([viewer.write_gold_look(ENV, task)])
-
-    def policy(messages):
-        if any("used up" in message.text for message in messages) or not get_offered_tools(env, task):
-            return WRONG
-        return next(replies, None) or ENV.write_answer(task)
-
-    return env.play(task, policy)
 
 
 @pytest.fixture
@@ -100,19 +83,6 @@ def test_a_policy_that_calls_nothing_or_gives_no_answer_is_told_so_and_forged_na
     assert "50% of the episodes of without_tools end without an answer" in said
     forged = [episode("a", 1.0, *((f"tool{n}", None) for n in range(1000)))]
     assert len(compare(forged, forged, ["zoom"]).uses) == MAX_TOOLS + 1
-
-
-@each("refuse", [False, True])
-def test_the_same_tasks_without_tools_show_what_looking_is_worth(compare, refuse):
-    bare = remove_tools(ENV, refuse=refuse)
-    played = [[look_then_answer(env, task) for task in ENV.tasks] for env in (ENV, bare)]
-    gain = compare(*played, ENV.tools).found[WITHOUT]
-    assert gain.scores["reward"].b.mean == pytest.approx(1.0, abs=0.02)
-    assert gain.scores["reward"].difference.low > 0.5
-    assert gain.is_clear
-    offered, still_offered = (env.reset(ENV.tasks[0], seed=0).tool_schemas for env in (ENV, bare))
-    assert still_offered == (offered if refuse else ())
-    assert get_offered_tools(ENV, ENV.tasks[0]) == ("zoom",)  # the environment itself is unchanged
 
 
 @each("pairs, says", [(6, "6 tasks are too few"), (19, "too few"), (20, "worth +1.000")])

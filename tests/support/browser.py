@@ -17,15 +17,11 @@ document.addEventListener("securitypolicyviolation", (event) => window.violation
 """
 
 
-def find_browser():
-    return next((path for path in PATHS if Path(path).exists()), shutil.which("chromium"))
-
-
 @pytest.fixture(scope="module")
 def chromium():
     """The browser, for the tests of one file: no other event loop can run in this thread while it is open."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="needs a browser: pip install playwright")
-    path = find_browser()
+    path = next((path for path in PATHS if Path(path).exists()), shutil.which("chromium"))
     if path is None:
         pytest.skip("needs a browser: apt-get install chromium")
     with sync_api.sync_playwright() as playwright:

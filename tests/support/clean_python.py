@@ -1,4 +1,4 @@
-"""Python in which viewbox is not installed, and packages unpacked where nothing else is."""
+"""Python in a process of its own, also where viewbox is not installed, and packages unpacked where nothing else is."""
 
 import os
 import subprocess
@@ -8,13 +8,18 @@ from importlib.util import find_spec
 from pathlib import Path
 
 
+def run_python(*arguments, cwd=None, env=None, python=sys.executable):
+    """What Python prints."""
+    done = subprocess.run([python, *arguments], capture_output=True, text=True, cwd=cwd, env=env, timeout=600)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
 def run_clean(arguments, path, cwd):
     """What Python prints without viewbox: the interpreter below this one's environment, its libraries and `path`."""
     env = {"PATH": os.environ["PATH"], "HOME": str(cwd), "PYTHONPATH": f"{path}{os.pathsep}{link_libraries(cwd)}"}
     python = Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
-    done = subprocess.run([python, *arguments], capture_output=True, text=True, cwd=cwd, env=env, check=False)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return done.stdout
+    return run_python(*arguments, cwd=cwd, env=env, python=python)
 
 
 def link_libraries(folder):

@@ -4,8 +4,8 @@ import csv
 
 import nibabel as nib
 import numpy as np
-import pydicom
-from pydicom.data import get_testdata_file
+
+from tests.support.odd_images import AXIAL, HOUNSFIELD, dicom
 
 SHAPE, SPACING = (10, 64, 64), (5.0, 5.0, 5.0)  # z, y, x; millimeters
 AIR, FAT, LIVER, KIDNEY, BONE, STONE, LESION = -1000, -100, 60, 35, 700, 900, 10
@@ -62,14 +62,8 @@ def write_nifti(path, voxels):
 
 
 def write_dicom(folder, voxels):
-    folder.mkdir(parents=True, exist_ok=True)
     z, y, x = SPACING
-    dataset = pydicom.dcmread(get_testdata_file("CT_small.dcm", download=False))
     for number, slice_ in enumerate(voxels):
-        dataset.Rows, dataset.Columns, dataset.PixelSpacing = *slice_.shape, [y, x]
-        dataset.RescaleSlope, dataset.RescaleIntercept = 1, -1024
-        dataset.PixelData = (slice_ + 1024).astype(np.int16).tobytes()
-        dataset.ImageOrientationPatient = [1, 0, 0, 0, 1, 0]
-        dataset.ImagePositionPatient = [0, 0, z * number]
-        dataset.InstanceNumber = number + 1
-        dataset.save_as(folder / f"{number + 1:03d}.dcm")
+        place = {"ImagePositionPatient": [0, 0, z * number], "ImageOrientationPatient": AXIAL, "PixelSpacing": [y, x]}
+        numbers = {"SeriesNumber": 1, "InstanceNumber": number + 1}
+        dicom(folder / f"{number + 1:03d}.dcm", (slice_ + 1024).astype(np.int16), **HOUNSFIELD, **place, **numbers)

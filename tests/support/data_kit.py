@@ -37,7 +37,7 @@ def make_rows(count=6):
 
 
 def write_images(folder, count=6, size=(30, 20)):
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for i in range(count):
         Image.fromarray(np.full((size[1], size[0]), i * 10, np.uint8)).save(folder / f"{i}.png")
 

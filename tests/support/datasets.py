@@ -4,7 +4,6 @@ A function of `BUILDERS` writes the dataset of a preset into a folder as the hub
 `viewbox data check PRESET --path …` takes. `docs/datasets/` names the source of each feature.
 """
 
-import io
 import json
 import re
 from pathlib import Path
@@ -15,6 +14,7 @@ from datasets import ClassLabel, Dataset, Features, Image, Value
 from PIL import Image as Pillow
 
 from tests.support.data_kit import write_jsonl
+from tests.support.image_files import saved
 
 ROOT = Path(__file__).resolve().parents[2]
 Row = dict[str, Any]
@@ -27,9 +27,7 @@ def draw(number: int, size: tuple[int, int] = (96, 64)) -> Pillow.Image:
 
 def encode(number: int, form: str = "PNG") -> Row:
     """A picture as the library `datasets` stores it in Parquet."""
-    file = io.BytesIO()
-    draw(number).convert("RGB").save(file, form)
-    return {"bytes": file.getvalue(), "path": None}
+    return {"bytes": saved(draw(number).convert("RGB"), form), "path": None}
 
 
 def write(path: Path, number: int, size: tuple[int, int] = (96, 64)) -> None:

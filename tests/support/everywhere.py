@@ -137,12 +137,11 @@ def flatten(content):
     if isinstance(content, str) or content is None:
         return content or ""
     return "".join(
-        part["text"] if part["type"] == "text" else f"[{hash_url(part['image_url']['url'])}]" for part in content
+        part["text"]
+        if part["type"] == "text"
+        else f"[{hashlib.sha256(part['image_url']['url'].encode()).hexdigest()[:12]}]"
+        for part in content
     )
-
-
-def hash_url(url):
-    return hashlib.sha256(url.encode()).hexdigest()[:12]
 
 
 class Case:
@@ -167,10 +166,10 @@ class Case:
     @contextmanager
     def serve(self):
         """An OpenAI-compatible server on 127.0.0.1 that says the script of the conversation it is sent."""
-        made = [
-            [scripted.make_reply(text, finish_reason=reason) for text, reason in replies] for replies in self.replies
-        ]
-        with scripted.serve(dict(zip(self._images, made, strict=True))) as server:
+        scripts = {}
+        for image, replies in zip(self._images, self.replies, strict=True):
+            scripts[image] = [scripted.make_reply(text, finish_reason=reason) for text, reason in replies]
+        with scripted.serve(scripts) as server:
             yield server
 
     def read_requests(self, server):

@@ -15,8 +15,7 @@ FAKE = Path(__file__).with_name("fake_vllm") / "vllm"
 class FakeVLLM:
     """What tests say to the stand-in, and what it did, by files in a folder, which also holds the package `vllm`.
 
-    Args:
-        folder: must be on the import path of the process that starts servers, and `variables` in its environment.
+    The process that starts servers needs the folder on its import path, and `variables` in its environment.
     """
 
     def __init__(self, folder):

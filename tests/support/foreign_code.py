@@ -124,8 +124,8 @@ calls = defaultdict(itertools.count)
 RETURNED = {  # the name of a reward, and what it returns
     "truth": np.bool_(True), "scalar": np.array(0.5), "one": np.float64(0.5), "whole": np.int64(1),
     "tensor": torch.tensor(0.5), "half": torch.tensor(0.5, dtype=torch.bfloat16), "single": torch.tensor([0.5]),
-    "equal": torch.tensor(1) == torch.tensor(1), "gradient": torch.tensor(0.5, requires_grad=True), "minus": -0.5,
-    "listed": [0.5], "text": "0.5", "nothing": None, "lost": np.float32("nan"),
+    "equal": torch.tensor(1) == torch.tensor(1), "gradient": torch.tensor(0.5, requires_grad=True), "nothing": None,
+    "lost": np.float32("nan"),
 }  # fmt: skip
 globals().update({name: lambda answer, reference, value=value: value for name, value in RETURNED.items()})
 

@@ -132,7 +132,14 @@ def play_hostile(
     try:
         with serve(answer) as server:
             player = (generator or make_generator)(server.url, **settings)
-            player.reply = _announce(player.reply, served)
+            reply_once = player.reply
+
+            async def announce(conversation):
+                found = await reply_once(conversation)
+                served.set()
+                return found
+
+            player.reply = announce
             job = RolloutJob(
                 config=Config.model_validate({"model": {"name": "m"}, "env": {"name": "ward"}}),
                 env=env or Ward(reply_format="native"),
@@ -154,15 +161,6 @@ def play_hostile(
     episodes = {episode.info["index"]: episode for episode in load(folder / "episodes")}
     stored = (folder / "episodes" / "episodes.jsonl").read_bytes()
     return Outcome(episodes, requests, console.file.getvalue(), handler.stream.getvalue(), stored, summary)
-
-
-def _announce(reply, served):
-    async def announced(conversation):
-        found = await reply(conversation)
-        served.set()
-        return found
-
-    return announced
 
 
 async def _play(session, progress):

@@ -62,13 +62,7 @@ def write_hostile_snapshot(path):
 
 
 def edit(path, *statements, schema=False):
-    """Run SQL on a finished snapshot, as whoever sends it may have done.
-
-    Args:
-        path: of the snapshot.
-        statements: SQL, or pairs of SQL and its values.
-        schema: whether the statements may write `sqlite_master`.
-    """
+    """Run SQL, or pairs of SQL and its values, on a finished snapshot; with `schema` it may write `sqlite_master`."""
     connection = sqlite3.connect(path, isolation_level=None)
     if schema:
         connection.execute("PRAGMA writable_schema=ON")

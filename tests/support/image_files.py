@@ -4,9 +4,7 @@ import io
 import random
 
 import numpy as np
-import pydicom
 from PIL import Image
-from pydicom.uid import DigitalXRayImageStorageForPresentation, ExplicitVRLittleEndian, generate_uid
 
 from viewbox.errors import ImageError
 from viewbox.images.files import open_image
@@ -27,19 +25,13 @@ def saved(picture, kind, **options):
 
 def save_film(path, pixels, bits, window=None, *, inverted=False):
     """Save a radiograph as DICOM; with `inverted` as MONOCHROME1, which looks the same."""
-    file = pydicom.Dataset()
-    file.file_meta = pydicom.dataset.FileMetaDataset()
-    file.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    file.SOPClassUID = DigitalXRayImageStorageForPresentation
-    file.SOPInstanceUID = generate_uid()
-    file.Rows, file.Columns = pixels.shape
-    file.BitsAllocated, file.BitsStored, file.HighBit, file.PixelRepresentation = 16, bits, bits - 1, 0
-    file.SamplesPerPixel, file.PhotometricInterpretation = 1, "MONOCHROME1" if inverted else "MONOCHROME2"
+    from tests.support.odd_images import dicom  # with the libraries of every format, which others do not need
+
+    stored = (2**bits - 1 - pixels if inverted else pixels).astype(np.uint16)
+    shown = {"PhotometricInterpretation": "MONOCHROME1" if inverted else "MONOCHROME2", "BitsStored": bits}
     if window:
-        file.WindowCenter, file.WindowWidth = (window[0] + window[1]) / 2, window[1] - window[0]
-    file.PixelData = (2**bits - 1 - pixels if inverted else pixels).astype("<u2").tobytes()
-    file.save_as(path, enforce_file_format=True)
-    return str(path)
+        shown |= {"WindowCenter": (window[0] + window[1]) / 2, "WindowWidth": window[1] - window[0]}
+    return str(dicom(path, stored, "DX", **shown))
 
 
 def npy(array):

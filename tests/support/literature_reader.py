@@ -34,7 +34,9 @@ def read_answer(messages):
     question, names = find_question(text)
     pattern = SAID[question].format(**{name: re.escape(value) for name, value in names.items()})
     found = []
-    for match, end in cut_items(text):
+    items = list(ITEM.finditer(text))
+    ends = [match.start() for match in items[1:]] + [len(text)] * bool(items)
+    for match, end in zip(items, ends, strict=True):
         said = re.search(pattern, text[match.end() : end])
         if said and not match[3]:
             found.append((match[2], match[1], read_value(question, said)))
@@ -49,12 +51,6 @@ def find_question(text):
         if match := pattern.search(text):
             return question, match.groupdict()
     raise AssertionError(f"no question in {text[:300]!r}")
-
-
-def cut_items(text):
-    items = list(ITEM.finditer(text))
-    ends = [match.start() for match in items[1:]] + [len(text)] * bool(items)
-    return zip(items, ends, strict=True)
 
 
 def read_value(question, match):

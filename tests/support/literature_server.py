@@ -28,7 +28,6 @@ DOCTYPE = (
     '<?xml version="1.0" ?>\n<!DOCTYPE PubmedArticleSet PUBLIC "-//NLM//DTD PubMedArticle, 1st January 2025//EN" '
     '"https://dtd.nlm.nih.gov/ncbi/pubmed/out/pubmed_250101.dtd">\n'
 )
-TOO_MANY = {"error": "API rate limit exceeded", "api-key": "127.0.0.1", "count": "4", "limit": "3"}
 
 
 def make_record(pmid, title="A sign of the chest", abstract="<AbstractText>We saw it.</AbstractText>", **parts):
@@ -100,24 +99,15 @@ def make_ids(*ids):
 def make_figure(number, **values):
     """A figure of Open-i."""
     return {
-        "uid": f"PMC{number}",
-        "pmcid": f"PMC{number}",
-        "pmid": str(number),
-        "docSource": "PMC",
-        "licenseType": "by",
-        "articleType": "ra",
-        "pmc_url": f"http://www.ncbi.nlm.nih.gov/pmc/articles/PMC{number}",
-        "title": "A sign of the chest.",
-        "journal_title": "Journal of drawn chests",
-        "journal_abbr": "J Drawn Chests",
-        "journal_date": {"day": "05", "month": "02", "year": "2016"},
-        "authors": "Doe J",
-        "MeSH": {"major": [], "minor": []},
-        "Problems": "sign",
+        "uid": f"PMC{number}", "pmcid": f"PMC{number}", "pmid": str(number), "docSource": "PMC", "licenseType": "by",
+        "articleType": "ra", "pmc_url": f"http://www.ncbi.nlm.nih.gov/pmc/articles/PMC{number}",
+        "title": "A sign of the chest.", "journal_title": "Journal of drawn chests", "journal_abbr": "J Drawn Chests",
+        "journal_date": {"day": "05", "month": "02", "year": "2016"}, "authors": "Doe J",
+        "MeSH": {"major": [], "minor": []}, "Problems": "sign",
         "image": {"id": "F1", "caption": f"Film {number} of a <b>chest</b> &amp; heart."},
-        "imgThumb": f"/imgs/100/1/{number}/PMC{number}_1.png",
-        "imgLarge": f"/imgs/512/1/{number}/PMC{number}_1.png",
-    } | values
+        "imgThumb": f"/imgs/100/1/{number}/PMC{number}_1.png", "imgLarge": f"/imgs/512/1/{number}/PMC{number}_1.png",
+        **values,
+    }  # fmt: skip
 
 
 def make_figures(*figures):
@@ -179,13 +169,13 @@ class LiteratureServer:
     def find_densest(self, window, what=("esearch", "efetch")):
         """The most requests that arrived within any window of so many seconds."""
         times = sorted(arrived for arrived, kind, _ in self.arrivals if kind in what)
-        return max(
-            (sum(start <= one <= start + window for one in times[place:]) for place, start in enumerate(times)),
-            default=0,
-        )
+        counts = (sum(start <= one <= start + window for one in times[place:]) for place, start in enumerate(times))
+        return max(counts, default=0)
 
 
-refuse_429 = make_response(429, TOO_MANY)
+refuse_429 = make_response(
+    429, {"error": "API rate limit exceeded", "api-key": "127.0.0.1", "count": "4", "limit": "3"}
+)
 
 
 @dataclass(frozen=True)

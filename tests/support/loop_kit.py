@@ -2,9 +2,6 @@
 
 import asyncio
 import json
-import os
-import subprocess
-import sys
 from typing import ClassVar
 
 from PIL import Image
@@ -96,18 +93,3 @@ async def ask(question: str) -> str:
 def make_env_with_tools(*functions, **settings):
     """An environment that offers these tools beside zoom and reset."""
     return Find(tools=[*functions, "zoom", "reset"], **settings)
-
-
-def run_in_two_processes(script: str, folder, hash_seed: int) -> tuple[str, str]:
-    """The variable `line` after a script has run: in a new process with that PYTHONHASHSEED, and in this one."""
-    there = subprocess.run(
-        [sys.executable, "-c", script + "print(line)"],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=folder,
-        env={"PYTHONHASHSEED": str(hash_seed), "PYTHONUTF8": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
-    ).stdout.removesuffix("\n")
-    here: dict = {}
-    exec(script, here)
-    return there, here["line"]

@@ -41,21 +41,12 @@ def write_dots(imports="", level="self.level", gold="str(self.level)"):
 
 
 def leave_out_check(patch):
-    """`publish` no longer checks the package in a fresh environment, which takes seconds.
-
-    Args:
-        patch: a `pytest.MonkeyPatch`, which undoes it.
-    """
+    """`publish` no longer checks the package in a fresh environment, which takes seconds."""
     patch.setattr("viewbox.publish.package.check_staged", lambda folder: [])
 
 
 def check_only(patch, *rows):
-    """`publish` checks these rows of the package, and those that they need.
-
-    Args:
-        patch: a `pytest.MonkeyPatch`, which undoes it.
-        rows: their names.
-    """
+    """`publish` checks these rows of the package, and those that they need."""
     patch.setattr("viewbox.publish.package.check_package", partial(check_package, rows=rows))
 
 

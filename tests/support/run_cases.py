@@ -41,36 +41,23 @@ RUNS: Mapping[str, tuple[Sequence[str], int]] = {
 class Case:
     """What a user did, and what is right.
 
-    Args:
-        id: that of a kind (`T03`), and what differs from its first case.
-        source: public reports of it, as `owner/repository#number`; empty: tried here only.
-        given: overrides or, with `command`, all arguments.
-        status: the right one.
-        says: words of the error, or of what is printed.
-        holds: checks one or several facts of the run's folder.
-        prepare: writes inputs into the current folder.
-        resumes: the name of the run whose copy, `runs/base`, is resumed.
-        beside: the name of a run, of which there is a copy named `prior`.
-        config: a shipped config, or a file that `prepare` writes.
-        command: `train`, `dry run`, `load` (the model alone), or `viewbox` if the arguments begin with another command;
-            empty: only what `holds` looks at.
-        is_dry: whether a refusal is due by `--dry-run` as well; then the plan is asked.
-        starts: whether the run may have begun before it ends with status 2.
+    `command` is `train`, `dry run`, `load` (the model alone), or `viewbox` if the arguments begin with another command;
+    empty: only what `holds` looks at.
     """
 
-    id: str
-    source: str
-    given: Sequence[str] = ()
-    status: int = 0
-    says: Sequence[str] = ()
-    holds: "Check | tuple[Check, ...]" = ()
-    prepare: Callable[[Path], object] | None = None
-    resumes: str = ""
-    beside: str = ""
-    config: str = "quickstart"
+    id: str  # that of a kind (`T03`), and what differs from its first case
+    source: str  # public reports of it, as `owner/repository#number`; empty: tried here only
+    given: Sequence[str] = ()  # overrides or, with `command`, all arguments
+    status: int = 0  # the right one
+    says: Sequence[str] = ()  # words of the error, or of what is printed
+    holds: "Check | tuple[Check, ...]" = ()  # checks of the run's folder
+    prepare: Callable[[Path], object] | None = None  # writes inputs into the current folder
+    resumes: str = ""  # the name of the run whose copy, `runs/base`, is resumed
+    beside: str = ""  # the name of a run, of which there is a copy named `prior`
+    config: str = "quickstart"  # a shipped config, or a file that `prepare` writes
     command: str = "train"
-    is_dry: bool = False
-    starts: bool = False
+    is_dry: bool = False  # whether a refusal is due by `--dry-run` as well; then the plan is asked
+    starts: bool = False  # whether the run may have begun before it ends with status 2
 
 
 @dataclass(frozen=True)
@@ -109,13 +96,10 @@ class Outcome:
 
     @property
     def summary(self) -> dict[str, Any]:
-        read: dict[str, Any] = json.loads((self.folder / "summary.json").read_text())
-        return read
+        return json.loads((self.folder / "summary.json").read_text())
 
     def read_optimizer(self, step: int) -> dict[str, Any]:
-        path = self.folder / "checkpoints" / f"checkpoint-{step}" / "optimizer.pt"
-        state: dict[str, Any] = torch.load(path, weights_only=True)
-        return state
+        return torch.load(self.folder / "checkpoints" / f"checkpoint-{step}" / "optimizer.pt", weights_only=True)
 
 
 Check = Callable[[Outcome], object]

@@ -12,7 +12,7 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -46,10 +46,8 @@ class Row(NamedTuple):
 class Table(list[Row]):
     """Rows, added by calling the table."""
 
-    def __call__(
-        self, name: str, given: Any, ask: Callable[[Any, Path], Any], right: Any, source: str, report=""
-    ) -> None:
-        self.append(Row(name, given, ask, right, source, report))
+    def __call__(self, *fields: Any) -> None:
+        self.append(Row(*fields))
 
     def begin(self, kind: str) -> None:
         """What is added from here on is of this kind."""
@@ -129,7 +127,7 @@ class Below:
 class Either:
     """Any of these."""
 
-    ways: tuple[Any, ...] = field(default=())
+    ways: tuple[Any, ...]
 
     def fits(self, got: Any) -> bool:
         return any(fits(got, way) for way in self.ways)
@@ -137,17 +135,13 @@ class Either:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended: one of these statuses, with all of these words and without others."""
+    """How a command ended: one of these statuses, with these words."""
 
     statuses: tuple[int, ...]
-    patterns: tuple[str, ...] = ()
-    without: str = "viewbox failed"
+    words: Words
 
     def fits(self, got: Any) -> bool:
-        if not isinstance(got, Outcome) or got.status not in self.statuses:
-            return False
-        found = all(re.search(pattern, got.said, re.IGNORECASE | re.DOTALL) for pattern in self.patterns)
-        return found and not (self.without and re.search(self.without, got.said, re.IGNORECASE))
+        return isinstance(got, Outcome) and got.status in self.statuses and self.words.fits(got.said)
 
 
 def fits(got: Any, right: Any) -> bool:
@@ -178,7 +172,7 @@ def either(*ways: Any) -> Either:
 
 
 def ends(*statuses: int, says: Iterable[str] = (), without: str = "viewbox failed") -> Ended:
-    return Ended(statuses, tuple(says), without)
+    return Ended(statuses, Words(tuple(says), without=without))
 
 
 # ---------------------------------------------------------------------- tables of rows

@@ -12,9 +12,10 @@ def make_completion(content="", *calls, finish="stop", usage=None, **more):
     """A chat completion: text, and (id, name, arguments) of native tool calls."""
     message = {"role": "assistant", "content": content, **more}
     if calls:
-        function = [{"name": name, "arguments": arguments} for _, name, arguments in calls]
-        ids = [{"type": "function", **({"id": one[0]} if one[0] else {})} for one in calls]
-        message["tool_calls"] = [{**id_, "function": one} for id_, one in zip(ids, function, strict=True)]
+        message["tool_calls"] = [
+            {"type": "function", **({"id": id_} if id_ else {}), "function": {"name": name, "arguments": arguments}}
+            for id_, name, arguments in calls
+        ]
         finish = "tool_calls"
     whole = {"object": "chat.completion", "choices": [{"index": 0, "message": message, "finish_reason": finish}]}
     return whole | ({"usage": usage} if usage else {})
@@ -163,11 +164,9 @@ class Server(ThreadingHTTPServer):
     def handle_error(self, request, client_address): ...
 
 
-@contextmanager
 def serve(answer, port=0, by_path=None):
     """Runs a server in a thread."""
-    with run_server(Server(answer, port, by_path)) as server:
-        yield server
+    return run_server(Server(answer, port, by_path))
 
 
 @contextmanager

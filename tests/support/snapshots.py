@@ -1,11 +1,9 @@
 """Small snapshots for tests."""
 
-import io
-
-import numpy as np
 from PIL import Image
 
 from examples.snapshot import SnapshotWriter
+from tests.support.image_files import saved
 from viewbox.tools.search.records import Article, FoundImage
 
 ARTICLES = (
@@ -27,9 +25,7 @@ FIGURES = (
 
 def draw_png(shade=100, size=(16, 12)):
     """The bytes of a PNG."""
-    file = io.BytesIO()
-    Image.fromarray(np.full((size[1], size[0]), shade, np.uint8)).save(file, "PNG")
-    return file.getvalue()
+    return saved(Image.new("L", size, shade), "PNG")
 
 
 def write_snapshot(path, articles=ARTICLES, figures=FIGURES, **words):

@@ -9,6 +9,7 @@ from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 
 LABELS = ["clear", "opacity", "effusion"]
+WORDS = ("opacity", "clear", "left", "right")
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 
 
@@ -60,23 +61,22 @@ def save_yolos(folder, labels=LABELS, seed=0):
     return save(folder, widen(transformers.YolosForObjectDetection(config), seed), processor)
 
 
-def build_clip_tokenizer(words=("opacity", "clear", "left", "right")):
-    """A tokenizer of these words, with 16 tokens for every text, as OWL-ViT has it."""
-    vocabulary = {token: i for i, token in enumerate(["!", "<|startoftext|>", "<|endoftext|>", "<unk>", *words])}
-    core = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))
+def build_words(tokens, unknown, around=(), special=(), **settings):
+    """A tokenizer of whole words; `around` are what begins and ends a text."""
+    core = Tokenizer(WordLevel({token: i for i, token in enumerate(tokens)}, unk_token=unknown))
     core.pre_tokenizer = Whitespace()
-    core.post_processor = TemplateProcessing(
-        single="<|startoftext|> $A <|endoftext|>", special_tokens=[("<|startoftext|>", 1), ("<|endoftext|>", 2)]
-    )
-    return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=core, bos_token="<|startoftext|>", eos_token="<|endoftext|>", unk_token="<unk>",
-        pad_token="!", model_max_length=16,
-    )  # fmt: skip
+    core.add_special_tokens(list(special))
+    if around:
+        marks = [(token, tokens.index(token)) for token in around]
+        core.post_processor = TemplateProcessing(single=f"{around[0]} $A {around[1]}", special_tokens=marks)
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=core, unk_token=unknown, **settings)
 
 
 def save_owlvit(folder, seed=0):
-    """A grounder of 36 boxes."""
-    tokenizer = build_clip_tokenizer()
+    """A grounder of 36 boxes; 16 tokens for every text."""
+    around = ("<|startoftext|>", "<|endoftext|>")
+    ends = {"bos_token": around[0], "eos_token": around[1], "pad_token": "!", "model_max_length": 16}
+    tokenizer = build_words(["!", *around, "<unk>", *WORDS], "<unk>", around, **ends)
     config = transformers.OwlViTConfig(
         text_config={"vocab_size": len(tokenizer), "max_position_embeddings": 16, **SIZES, "eos_token_id": 2},
         vision_config={"image_size": 48, "patch_size": 8, **SIZES},
@@ -87,29 +87,19 @@ def save_owlvit(folder, seed=0):
     return save(folder, widen(transformers.OwlViTForObjectDetection(config), seed), processor)
 
 
-def save_grounding_dino(folder, words=("opacity", "clear", "left", "right"), seed=0):
+def save_grounding_dino(folder, words=WORDS, seed=0):
     """A grounder of 9 boxes, as Grounding DINO is built."""
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "?", *words]
-    core = Tokenizer(WordLevel({token: i for i, token in enumerate(tokens)}, unk_token="[UNK]"))
-    core.pre_tokenizer = Whitespace()
-    core.post_processor = TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
-    names = {name: f"[{name.removesuffix('_token').upper()}]" for name in ("unk_token", "pad_token", "cls_token")}
-    tokenizer = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=core, sep_token="[SEP]", mask_token="[MASK]", **names
-    )
+    names = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "cls", "sep", "mask")}
+    tokenizer = build_words(tokens, "[UNK]", ("[CLS]", "[SEP]"), **names)
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     config = transformers.GroundingDinoConfig(
         backbone_config=build_swin(2, 3, 4),
         text_config=transformers.BertConfig(vocab_size=len(tokens), max_position_embeddings=32, **sizes),
-        d_model=32,
+        **dict.fromkeys(("d_model", "encoder_ffn_dim", "decoder_ffn_dim", "max_text_len"), 32),
+        **dict.fromkeys(("decoder_layers", "encoder_attention_heads", "decoder_attention_heads"), 2),
         encoder_layers=1,
-        decoder_layers=2,
-        encoder_ffn_dim=32,
-        decoder_ffn_dim=32,
-        encoder_attention_heads=2,
-        decoder_attention_heads=2,
         num_queries=9,
-        max_text_len=32,
         disable_custom_kernels=True,
     )
     images = transformers.GroundingDinoImageProcessor(size={"shortest_edge": 64, "longest_edge": 96})
@@ -127,16 +117,12 @@ GEMMA_TEMPLATE = (
 
 def save_gemma3(folder, words=("user", "model", "opacity", "is", "it", "left", "right", "the", "image"), seed=0):
     """A vision-language model, as MedGemma is built: 4 tokens for a picture."""
-    tokens = {token: i for i, token in enumerate([*GEMMA, *words])}
-    core = Tokenizer(WordLevel(tokens, unk_token="<unk>"))
-    core.pre_tokenizer = Whitespace()
-    core.add_special_tokens(GEMMA)
     marks = {"boi_token": GEMMA[4], "eoi_token": GEMMA[5], "image_token": GEMMA[6]}
-    named = {"pad_token": "<pad>", "eos_token": "<eos>", "bos_token": "<bos>", "unk_token": "<unk>"}
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=core, extra_special_tokens=marks, **named)
+    named = {f"{name}_token": f"<{name}>" for name in ("pad", "eos", "bos")}
+    tokenizer = build_words([*GEMMA, *words], "<unk>", special=GEMMA, extra_special_tokens=marks, **named)
     config = transformers.Gemma3Config(
         text_config={
-            "vocab_size": len(tokens),
+            "vocab_size": len(tokenizer),
             "num_key_value_heads": 1,
             "head_dim": 16,
             "max_position_embeddings": 256,
@@ -189,14 +175,10 @@ def save_mask2former(folder, labels=("lung", "heart"), seed=0):
     """A segmenter of objects, at most 6."""
     config = transformers.Mask2FormerConfig(
         backbone_config=build_swin(1, 2, 3, 4),
-        feature_size=32,
-        mask_feature_size=32,
-        hidden_dim=32,
-        encoder_feedforward_dim=32,
+        **dict.fromkeys(("feature_size", "mask_feature_size", "hidden_dim"), 32),
+        **dict.fromkeys(("encoder_feedforward_dim", "dim_feedforward"), 32),
+        **dict.fromkeys(("decoder_layers", "num_attention_heads"), 2),
         encoder_layers=1,
-        decoder_layers=2,
-        dim_feedforward=32,
-        num_attention_heads=2,
         num_queries=6,
         **name_labels(labels),
     )

@@ -13,6 +13,8 @@ from cryptography.x509.oid import NameOID
 from tests.support.servers import Server, run_server
 from viewbox.network.public import PublicTransport
 
+PEM = serialization.Encoding.PEM
+
 
 class Authority:
     """A certificate authority of its own. `believed` is what a client has that believes it and no other."""
@@ -38,7 +40,7 @@ class Authority:
         )
 
     def to_pem(self):
-        return _to_pem(self.certificate)
+        return self.certificate.public_bytes(PEM)
 
     def write_certificate(self, path, *names):
         """What a server of these names needs; the file holds its key, too."""
@@ -46,15 +48,9 @@ class Authority:
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a server of tests")])
         extension = x509.SubjectAlternativeName([x509.DNSName(name) for name in names])
         certificate = self._start(subject, key.public_key()).add_extension(extension, critical=False)
-        private = key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        path.write_bytes(private + _to_pem(certificate.sign(self.key, hashes.SHA256())))
+        private = key.private_bytes(PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        path.write_bytes(private + certificate.sign(self.key, hashes.SHA256()).public_bytes(PEM))
         return path
-
-
-def _to_pem(certificate):
-    return certificate.public_bytes(serialization.Encoding.PEM)
 
 
 @functools.cache
@@ -90,13 +86,8 @@ def serve_tls(folder, answer, *names, by_path=None, authority=None):
 class StandIn(PublicTransport):
     """A transport that believes an authority of tests, and reaches servers of 127.0.0.1 in the place of public ones.
 
-    Names, addresses and certificates are judged as always; only the last step, the connection, goes elsewhere.
-
-    Args:
-        host: that is reached.
-        servers: server by name; each name has a public address of its own.
-        addresses: what each name leads to; default: the address of its server.
-        authority: that is believed.
+    Names, addresses and certificates are judged as always; only the last step, the connection, goes elsewhere. Each
+    name of `servers` has a public address of its own, to which it leads, unless `addresses` says where.
     """
 
     def __init__(self, host, servers, addresses=None, authority=None):

@@ -137,17 +137,11 @@ def check(
     libraries: Collection[str] = (),
     without: Collection[str] = (),
 ) -> tuple[int, int, list[str]]:
-    """Import modules of a package, and look up what they, and the modules that they load, use of libraries.
+    """Import modules of a package in `root`, and look up what they, and the modules that they load, use of libraries.
 
-    Args:
-        root: the folder of the package.
-        files: each module, and its file.
-        doors: modules that must be importable.
-        libraries: modules that use one of them are imported, too, if what they need is installed; none: all modules.
-        without: libraries that other environments' bounds name; here, they count as not installed.
-
-    Returns:
-        How many modules and uses were looked at, and "file:line: what is missing".
+    The `doors` must be importable. Modules that use one of `libraries` (none: all modules) are imported, too, if what
+    they need is installed; `without` are libraries of other environments, which count as not installed. Returns how
+    many modules and uses were looked at, and "file:line: what is missing".
     """
 
     @cache

@@ -10,13 +10,9 @@ from contextlib import contextmanager
 from tests.support import servers
 
 
-def make_reply(content, *calls, finish_reason=None, **more):
+def make_reply(content, *calls, finish_reason="stop", **more):
     """A reply; `calls` are (id, name, arguments)."""
-    message = {"role": "assistant", "content": content, **more}
-    if calls:
-        functions = [(i, {"name": name, "arguments": text}) for i, name, text in calls]
-        message["tool_calls"] = [{"id": i, "type": "function", "function": function} for i, function in functions]
-    return {"message": message, "finish_reason": finish_reason or ("tool_calls" if calls else "stop")}
+    return servers.make_completion(content, *calls, finish=finish_reason, **more)["choices"][0]
 
 
 def make_error(status):
@@ -57,7 +53,7 @@ class Scripts:
         reply = [reply for reply in self.scripts[key] if "status" not in reply][turn]
         usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
         head = {"id": f"chatcmpl-{turn}", "object": "chat.completion", "created": 1, "model": body["model"]}
-        return 200, {**head, "choices": [{"index": 0, **reply}], "usage": usage}
+        return 200, {**head, "choices": [reply], "usage": usage}
 
 
 @contextmanager

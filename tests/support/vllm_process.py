@@ -44,11 +44,7 @@ def save_as_released(name, model, processor, folder):
 class VLLMProcess(ServerProcess):
     """A server and its processes, which can be killed, stopped and started again on the same port.
 
-    Args:
-        model: a folder.
-        log: the file that everything is written to.
-        flags: of the command, after those that all servers have; of two with one name the last one counts.
-        python: of the environment that has vLLM.
+    `flags` come after those that all servers have; of two with one name the last one counts.
     """
 
     def __init__(self, model, log, *flags, python=sys.executable):

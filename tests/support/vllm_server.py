@@ -14,11 +14,8 @@ from tests.support.servers import make_response, serve
 class PlainVLLM:
     """Answers `/v1/models` and `/inference/v1/generate` as vLLM 0.32 does, its silent mistakes included.
 
-    Args:
-        model: samples the tokens.
-        processor: resizes and expands; its tokens decide.
-        form: how a log-prob names its token: "token_id" (0.32 and later) or "token" (0.31).
-        change: called with each reply and its request; returns what is sent instead.
+    `form` is how a log-prob names its token: "token_id" (0.32 and later) or "token" (0.31). `change` is called with
+    each reply and its request, and returns what is sent instead.
     """
 
     def __init__(self, model, processor, *, form="token_id", processed=True, version="default", change=None):

@@ -2,11 +2,11 @@
 
 import asyncio
 import base64
-import io
 
 import numpy as np
 from PIL import Image
 
+from tests.support.image_files import saved
 from tests.support.replies import call
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.records import Task
@@ -72,6 +72,4 @@ def get_result(episode):
 
 def make_png(size=SIZE, value=255, mode="L"):
     """A PNG of one value as Base64."""
-    buffer = io.BytesIO()
-    Image.new(mode, size, value).save(buffer, "PNG")
-    return base64.b64encode(buffer.getvalue()).decode()
+    return base64.b64encode(saved(Image.new(mode, size, value), "PNG")).decode()

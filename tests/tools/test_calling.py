@@ -51,9 +51,8 @@ def pictures(name):
 def said(function, arguments=None, **how):
     """The result of one call of a function as a tool."""
     made = function if isinstance(function, Tool) else Tool.from_function(function)
-    return asyncio.run(
-        call_stateless(made, {} if arguments is None else arguments, **{"find_picture": pictures, **how})
-    )
+    how = {"find_picture": pictures, **how}
+    return asyncio.run(call_stateless(made, {} if arguments is None else arguments, **how))
 
 
 def properties(made):
@@ -81,8 +80,6 @@ def corner(box: Box, image: Picture) -> str:
 
 
 # ---- what is a tool
-
-
 def test_a_tool_whose_first_argument_is_the_view_is_stateful_and_a_function_is_registered_or_named():
     def look(view: View, closer: bool = True) -> ToolOutput:
         """Looks."""
@@ -183,9 +180,8 @@ def test_a_stateless_tool_is_refused_on_a_view_in_words():
         call_stateful(TOOLS["mean"], GRAY, {"image": "image_1"}),
         tools.apply_tool("mean", GRAY, image="image_1"),
     ):
-        assert (view, result.error) == (
-            GRAY, "mean is a stateless tool: it does not work on a view and can only be called in an episode",
-        )  # fmt: skip
+        words = "mean is a stateless tool: it does not work on a view and can only be called in an episode"
+        assert (view, result.error) == (GRAY, words)
     with pytest.raises(ConfigError, match="mean is a stateless tool: it can only be called in an episode"):
         trial.parse_calls(["zoom", "mean", "image=image_1"])
 
@@ -210,9 +206,7 @@ def test_a_picture_of_any_kind_is_shown_in_eight_bits_within_the_budget_on_the_m
 
 
 @each("function", [mean, find])
-def test_pictures_are_looked_up_away_from_the_event_loop_and_one_that_cannot_be_opened_is_no_error_of_the_model(
-    function,
-):
+def test_pictures_are_looked_up_away_from_the_event_loop_and_one_that_is_gone_is_no_error_of_the_model(function):
     where = []
     said(function, {"image": "image_1"}, find_picture=lambda name: where.append(threading.get_ident()) or GRAY)
     assert where
@@ -226,8 +220,6 @@ def test_pictures_are_looked_up_away_from_the_event_loop_and_one_that_cannot_be_
 
 
 # ---- tools that misbehave: the three kinds of them
-
-
 def probe(kind, body):
     """A tool called `probe` of one of the three kinds that does `body()`."""
 

@@ -34,8 +34,6 @@ def costly(view) -> ToolOutput:
 
 
 # ---- how often
-
-
 @each("settings, said, ends", [
     ({"tools": ["zoom", "reset"], "max_calls": {"zoom": 2}}, [ZOOM, ZOOM, ZOOM],
      "zoom is used up (2 calls). You can still call: reset."), ({"max_calls": {"zoom": 2}}, [ZOOM, ZOOM, RESET], None),
@@ -89,8 +87,6 @@ def test_what_cannot_be_is_refused_when_the_environment_is_made(settings, words)
 
 
 # ---- for which task
-
-
 class FewerTools(Find):
     def tools_of(self, task):
         return tuple(name for name in self.tools if name not in task.metadata.get("without", ()))
@@ -151,8 +147,6 @@ def test_what_the_environment_fills_in_reaches_the_tool_and_not_the_prompt():
 
 
 # ---- functions beside names
-
-
 class Mixed(Find):
     tools = (count, "zoom", Tool.from_function(glance, "look", max_calls=1))
 

@@ -16,9 +16,8 @@ from viewbox.images.source import Volume
 from viewbox.records import Task
 from viewbox.tools import ToolOutput
 
+
 # ---- over which images
-
-
 def test_every_image_is_shown_at_the_start_and_told_and_a_tool_that_opens_them_is_offered_where_tools_work_on_one():
     env = Find(tools=["zoom", "open_image"])
     assert env.reset(TWO, seed=0).messages[1].text == (
@@ -111,8 +110,6 @@ def test_an_image_of_the_start_that_cannot_be_opened_ends_the_episode_and_anothe
 
 
 # ---- in which view
-
-
 def test_every_picture_says_its_view_number_where_there_is_a_view_field_and_what_shows_nothing_takes_none():
     play = Play(FindInView())
     assert play.state.messages[1].text == "view: 0\nWhere?"

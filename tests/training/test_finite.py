@@ -73,35 +73,12 @@ def test_a_run_that_diverges_ends_with_the_last_good_weights_and_goes_on_from_th
     assert all(value.isfinite().all() for value in load_file(folder / "model" / "model.safetensors").values())
 
 
-def test_a_short_run_without_any_finite_gradient_or_finite_weights_ends_too(tmp_path, tiny_folder, spoil, capsys):
+def test_a_short_run_without_any_finite_gradient_ends_too(tmp_path, tiny_folder, spoil, capsys):
+    spoil(1, 2)
     with on_path(tmp_path):
-        path = write_config(tmp_path, tiny_folder, train={"learning_rate": 1e39}, log={"eval_tasks": 0})
-        run(path, code=2)
-        assert "no checkpoint was saved: start again with a smaller train" in capsys.readouterr().err
-        spoil(1, 2)
-        folder = run(
-            write_config(tmp_path, tiny_folder, "short", train={"max_steps": 2}, log={"eval_tasks": 0}), code=2
-        )
+        folder = run(write_config(tmp_path, tiny_folder, train={"max_steps": 2}, log={"eval_tasks": 0}), code=2)
     assert "2 steps in a row had no finite gradient" in capsys.readouterr().err
     assert not (folder / "model").exists()
-
-
-@pytest.mark.parametrize("lora", [{}, pytest.param({"lora": {"r": 2}}, marks=pytest.mark.nightly)])
-def test_weights_that_are_no_longer_finite_are_not_saved_and_the_last_checkpoint_is_named(
-    tmp_path, tiny_folder, capsys, lora
-):
-    """A rate that is far too large: after one step of it the weights are infinite."""
-    train = {"max_steps": 2, "save_steps": 1, "save_total_limit": 5, "lr_scheduler_type": "constant"}
-    with on_path(tmp_path):
-        path = write_config(tmp_path, tiny_folder, train=train, log={"eval_tasks": 0}, **lora)
-        folder = run(path)
-        capsys.readouterr()
-        run(path, "train.max_steps=4", "train.learning_rate=1e39", f"--resume={folder}", code=2)
-        said = capsys.readouterr().err
-    assert "the weights after step 3 are not finite" in said
-    assert "the last good step is 2; go on with --resume=" in said
-    assert "checkpoint-2 and" in said
-    assert not (folder / "checkpoints" / "checkpoint-3").exists()
 
 
 FULL = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")

@@ -81,7 +81,6 @@ def start(tmp_path_factory, tiny_folder):
 
 @pytest.fixture(scope="module")
 def told(start):
-    """A run, and what it printed."""
     with redirect_stdout(io.StringIO()) as output:
         folder = start("whole")
     return folder, output.getvalue()

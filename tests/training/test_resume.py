@@ -23,7 +23,7 @@ from trl import GRPOConfig
 from trl.trainer.utils import RepeatSampler
 
 from tests.support import forks, killer
-from tests.support.runs import RUN, have_equal_weights, on_path, read_steps, read_weights, run, write_config
+from tests.support.runs import have_equal_weights, on_path, read_steps, read_weights, run, write_config
 from tests.support.tables import each
 from viewbox.configs.schema import parse
 from viewbox.configs.sections import EnvSection, LogSection, ModelSection, RolloutSection
@@ -45,8 +45,9 @@ TRAIN = {"max_steps": 6, "lr_scheduler_type": "linear", "save_steps": 1, "save_t
 LOG = {"eval_tasks": 0, "episodes_per_step": 3}
 SUPERVISED = {
     "env": {"name": "digits", "max_turns": 3},
-    "train": {"method": "sft", "demonstrations": {"count": 8}, "per_device_train_batch_size": 4},
-}
+    "train": {**TRAIN, "method": "sft", "demonstrations": {"count": 8}, "per_device_train_batch_size": 4,
+        "save_total_limit": None},
+}  # fmt: skip
 
 
 def write(folder, weights, name, /, **sections):
@@ -142,14 +143,9 @@ def test_a_run_with_something_pending_is_resumed_alike(config, settings, steps, 
 
 
 def test_a_supervised_run_is_resumed_alike_in_every_epoch(tmp_path, tiny_folder, capsys):
-    content = {
-        **SUPERVISED,
-        "rollout": {"max_completion_tokens": 1000},
-        "train": {**TRAIN, **SUPERVISED["train"], "save_total_limit": None},
-        "log": {"eval_tasks": 0},
-    }
+    more = {"rollout": {"max_completion_tokens": 1000}, "log": {"eval_tasks": 0}}
     with on_path(tmp_path):
-        path = write_config(tmp_path, tiny_folder, "run", content)
+        path = write_config(tmp_path, tiny_folder, "run", SUPERVISED, **more)
         folder = run(path)
         reference = copytree(folder, folder.with_name("reference"))
         assert [line["epoch"] for line in read_steps(folder)] == [0.5, 1, 1.5, 2, 2.5, 3]
@@ -415,7 +411,7 @@ def test_a_default_that_is_written_out_is_no_change_and_what_was_recorded_is_of_
     start = "train: {seed: 0}"
     assert ask(start, train={"seed": 0, "num_iterations": 1, "shuffle_dataset": True}) == []
     own = {"seed": 0, "logging_steps": 1, "save_steps": 50, "learning_rate": 1e-6, "gradient_checkpointing": False}
-    assert ask(start, train=own) == []  # viewbox's own, where TRL has others
+    assert ask(start, train=own | {"optim": "adamw_torch_fused"}) == []  # viewbox's own, where TRL has others
     older = "train: {seed: 0, dynamic_sampling_rounds: 0}"  # of an older version
     assert ask(older, train={"seed": 0}) == []
     assert ask(older, train={"seed": 0, "logging_steps": 10}) == ["changed: train.logging_steps: 1 → 10"]
@@ -450,15 +446,10 @@ NEW = {
 }  # fmt: skip
 
 
-ADAPTERS = pytest.param({"lora": {"r": 4}}, marks=pytest.mark.nightly)
-
-
-@pytest.mark.parametrize("more", [{}, ADAPTERS, SUPERVISED], ids=["all weights", "adapters", "supervised"])
-def test_nothing_that_a_checkpoint_holds_overrides_a_setting_of_the_resumed_run(tiny_folder, tmp_path, more):
+def test_nothing_that_a_checkpoint_holds_overrides_a_setting_of_the_resumed_run(tiny_folder, tmp_path):
     """Resumed with other settings, a run ends with the same ones as a run that had them from the start."""
-    content = {**RUN, "log": {"eval_tasks": 0}} | more
     with on_path(tmp_path):
-        path = write_config(tmp_path, tiny_folder, "run", content)
+        path = write_config(tmp_path, tiny_folder, log={"eval_tasks": 0})
         changes = [f"train.{name}={value}" for name, value in NEW.items()]
         old = run(path, "train.max_steps=2", "train.save_steps=2", name="old")
         resumed = Path(copytree(old, old.with_name("resumed")))

@@ -56,7 +56,6 @@ def refuses(id, source, *given, says="", **more):
 
 
 def trains(id, source, *given, holds=(), says=(), **more):
-    """A run that ends well."""
     return Case(id, source, (*SMALL, *given), 0, says, holds, **more)
 
 
@@ -66,7 +65,6 @@ def ends(id, source, *given, says, holds=(), **more):
 
 
 def resumes(id, source, *given, holds=(), says=(), run="plain", steps=1):
-    """A copy of a run, trained for some steps more."""
     settings, last = RUNS[run]
     return Case(id, source, (*settings, f"train.max_steps={last + steps}", *given), 0, says, holds, resumes=run)
 
@@ -109,7 +107,6 @@ def plays_world(id, name, *given, holds=(), says=()):
 
 
 def looks(id, source, run, *folders):
-    """Folders of a run, read by plain transformers."""
     return Case(id, source, command="", resumes=run, holds=loads_in_plain_transformers(*folders))
 
 
@@ -121,7 +118,6 @@ def later(do):
 
 @later
 def rate(outcome, step, value):
-    """The learning rate of a step."""
     assert outcome.rates[step] == pytest.approx(value, rel=1e-6), outcome.rates
 
 
@@ -134,7 +130,6 @@ def group(outcome, step, **values):
 
 @later
 def tells(outcome, ask):
-    """What is asked of the outcome is true."""
     assert ask(outcome), {step: dict(line) for step, line in outcome.steps.items()}
 
 
@@ -149,7 +144,6 @@ def logs(outcome, *steps):
 
 
 def is_the_shipped_model(outcome):
-    """Every weight that was loaded is that of the shipped model."""
     shipped, weights = load_file(SHIPPED / MODEL), dict(outcome.model.named_parameters())
     assert weights.keys() == shipped.keys()
     assert all(torch.equal(weights[name], value.float()) for name, value in shipped.items())
@@ -203,7 +197,6 @@ def take(names):
 
 
 def put(name, make):
-    """Change one tensor, or add it."""
     return change_tensors(lambda tensors: {**tensors, name: make(tensors)})
 
 
@@ -246,7 +239,6 @@ def lie_in_index(folder):
 
 
 def replace(path, old, new):
-    """Replace a text in a file that has it."""
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
 
@@ -259,8 +251,6 @@ WEIGHT_ROWS = [
     spoils("T01", "karpathy/nanoGPT#325", COMPILED, "_orig_mod."),
     Case("T01 rollout", "pytorch/pytorch#101107", ("rollout", *PLAYED), 2, ("_orig_mod.",), (), COMPILED,
         command="viewbox"),
-    Case("T01 evaluate", "", ("evaluate", *PLAYED), 2, ("_orig_mod.",), (), COMPILED, command="viewbox"),
-    refuses("T01 sft", "", *SFT, WEIGHTS, says=("model.name = 'weights'", "_orig_mod."), prepare=COMPILED),
     spoils("T01 module", "FareedKhan-dev/train-llm-from-scratch#37", prefix("module."), "module."),
     spoils("T01 compiled and DDP", "huggingface/pytorch-image-models#2003", prefix("_orig_mod.module."), "_orig_mod."),
     spoils("T01 peft prefix", "X-PLUG/mPLUG-Owl#87", prefix("base_model.model."), "base_model.model."),
@@ -269,22 +259,19 @@ WEIGHT_ROWS = [
     spoils("T01 Lightning", "Lightning-AI/pytorch-lightning#20233", prefix("policy.")),
     spoils("T01 half", "unslothai/unsloth#1122", take(lambda name: "model.layers.1." not in name), "layers.1."),
     spoils("T01 one", "unslothai/unsloth#1122", take(lambda name: name != LAYER), LAYER),
-    spoils("T01 vision", "", take(lambda name: "visual" not in name), "visual"),
     spoils("T01 vocabulary", "arcee-ai/mergekit#328", put(EMBEDDING, lambda tensors: torch.zeros(900, 128)),
         "embed_tokens", "900", "896"),
     spoils("T01 ZeRO-3", "huggingface/transformers#20082",
         change_tensors(lambda tensors: dict.fromkeys(tensors, torch.zeros(0)))),
     spoils("T01 value head", "", put("v_head.summary.weight", lambda tensors: torch.zeros(1, 128)), "v_head"),
-    spoils("T01 deeper", "", damage(lambda folder: edit_text_config(folder, num_hidden_layers=2)), "layers.2."),
     loads("T01 ok: tied head in the file", "", put("lm_head.weight", lambda tensors: tensors[EMBEDDING].clone())),
-    loads("T01 ok: shards", "", damage(shard)), loads("T01 ok: pickled", "", damage(pickle_weights)),
+    loads("T01 ok: pickled", "", damage(pickle_weights)),
     loads("T02 ok: index", "Blaizzy/mlx-vlm#1827", damage(lie_in_index)),
     spoils("T02", "datalab-to/marker#970", at(MODEL, cut), MODEL),
     spoils("T02 empty", "lyogavin/airllm#137", at(MODEL, lambda path: path.write_bytes(b"")), MODEL),
     spoils("T02 pointer", "Comfy-Org/ComfyUI#13669", at(MODEL, lambda path: path.write_text(POINTER)), MODEL),
     spoils("T02 longer", "Comfy-Org/ComfyUI#15602",
         at(MODEL, lambda path: path.write_bytes(path.read_bytes() + b"more")), MODEL),
-    spoils("T02 no tensors", "", change_tensors(lambda tensors: {})),
     spoils("T02 lost shard", "sgl-project/sglang#32279",
         damage(lambda folder: shard(folder) or (folder / SECOND).unlink()), SECOND),
     spoils("T02 cut shard", "huggingface/diffusers#11827",
@@ -293,7 +280,6 @@ WEIGHT_ROWS = [
         damage(lambda folder: cut(pickle_weights(folder))), "pytorch_model.bin", is_dry=False),
     spoils("T02 NaN", "axolotl-ai-cloud/axolotl#1191", poison(math.nan), LAYER, is_dry=False),
     spoils("T02 infinity", "unslothai/unsloth#3690", poison(math.inf, torch.bfloat16), LAYER, is_dry=False),
-    spoils("T02 tokenizer", "", at("tokenizer.json", cut)),
     spoils("T02 link", "huggingface/diffusers#11827", at(MODEL, break_link), MODEL),
     spoils("T02 generation", "", at("generation_config.json", cut), "generation_config.json"),
     spoils("T02 patches", "", at("processor_config.json",
@@ -310,12 +296,6 @@ def clips_to_nothing(outcome):
     assert max(state["exp_avg"].abs().max() for state in before.values()) > 1e-5
     for number, state in after.items():
         torch.testing.assert_close(state["exp_avg"], 0.9 * before[number]["exp_avg"], rtol=0, atol=1e-8)
-
-
-def learns_as_before(outcome):
-    """Nothing but the number of steps is said to have changed, and the rate stays."""
-    assert outcome.rates[3] == pytest.approx(4e-4)
-    assert outcome.said.count("changed:") == 1
 
 
 def learns_the_box_alone(outcome):
@@ -357,13 +337,11 @@ def saves_the_best(outcome):
 
 @later
 def change_checkpoint(copy, change):
-    """The tensors of the copy's checkpoint are changed."""
     file = copy / "checkpoints" / "checkpoint-2" / MODEL
     save_file(change(load_file(file)), file, {"format": "pt"})
 
 
 def in_checkpoint(name, change, number=2):
-    """A file of the copy's checkpoint is changed."""
     return lambda copy: change(copy / "checkpoints" / f"checkpoint-{number}" / name)
 
 
@@ -389,8 +367,6 @@ RESUME_ROWS = [
             ["lora_dropout"] == 0.25))),
     resumes("T03 longer", "Lightning-AI/pytorch-lightning#4655", run="sft", steps=2,
         holds=(rate(3, 1e-5), rate(4, 5e-6))),
-    resumes("T03 ok: defaults", "", "train.optim=adamw_torch_fused", "train.num_iterations=1",
-        "train.shuffle_dataset=true", "train.gradient_accumulation_steps=1", "lora=null", holds=learns_as_before),
     resumes("T03 epochs", "huggingface/transformers#25956", "train.max_steps=-1", "train.num_train_epochs=0.125",
         holds=logs(1, 2, 3, 4)),
     resumes("T04 logging, none", f"hiyouga/LlamaFactory#5195 {IGNORED}", "train.logging_steps=2",
@@ -402,13 +378,10 @@ RESUME_ROWS = [
         "sgd")),
     refuses_to_resume("T05 method", "", "train={method: sft, demonstrations: {count: 8}, "
         "per_device_train_batch_size: 8}", says=("train.method",)),
-    refuses_to_resume("T05 adapters", "", *LORA, says=("lora",)),
     refuses_to_resume("T05 no adapters", "", "lora=null", run="lora"),
     refuses_to_resume("T05 rank", "oobabooga/textgen#3944", "lora.r=8", run="lora", says=("lora.r", "4", "8")),
-    refuses_to_resume("T05 model", "", WEIGHTS, prepare=lambda copy: copy_model()),
     refuses_to_resume("T05 environment", "", "reward=null", "rollout.max_completion_tokens=2000",
         "env={name: phantom, max_turns: 3}", says=("env.name",)),
-    refuses_to_resume("T05 filter", "", "train.where=scores.total>=0.5", run="sft"),
     *(refuses_to_resume(f"T05 cut {name}", DAMAGED, says=("checkpoint-2", name), prepare=in_checkpoint(name, cut))
         for name in (MODEL, *STATE, "trainer_state.json")),
     *(refuses_to_resume(f"T05 lost {name}", DAMAGED, says=("checkpoint-2",), prepare=in_checkpoint(name, Path.unlink))
@@ -456,19 +429,19 @@ NUMBER_ROWS = [
     ends("T08 diverged", "MakazhanAlpamys/Soup#342", *STEADY, "train.learning_rate=1e30", "train.max_steps=8",
         "train.save_steps=1", says=GOOD, holds=SPOILED),
     Case("T08 diverged later", LOST, (*RUNS["plain"][0], "train.max_steps=9", "train.learning_rate=1e30"), 2,
-        ("last good step is 2", "checkpoint-2", "--resume"), all_finite, resumes="plain", starts=True),
+        ("the weights after step 3 are not finite", "last good step is 2; go on with --resume=", "checkpoint-2 and"),
+        all_finite, resumes="plain", starts=True),
     ends("T08 gradients", "huggingface/trl#3714", *STEADY, "train.per_device_train_batch_size=4", "train.beta=3e38",
         "train.max_steps=9", says=("gradient", "step"), holds=SPOILED),
     ends("T08 diverged at once", "axolotl-ai-cloud/axolotl#1191", *STEADY, "train.learning_rate=1e300",
-        "train.max_steps=8", "train.save_steps=1", says=("step",), holds=SPOILED),
+        "train.max_steps=8", "train.save_steps=1", says=("no checkpoint was saved: start again with a smaller train",),
+        holds=SPOILED),
     ends("T08 diverged sft", "openvla/openvla#53", *SFT, "train.learning_rate=1e30", f"{KIND}=constant",
         "train.max_steps=8", says=GOOD, holds=SPOILED),
     refuses("T09 text", LOST, "train.learning_rate=nan", says="nan"),
     refuses("T09 negative", LOST, "train.learning_rate=-1e-5", says="above 0"),
     refuses("T09 overflow", LOST, "train.learning_rate=1e400"),
-    refuses("T09 beta1", "", "train.adam_beta1=1.0", says="1.0"),
     refuses("T09 beta2", "", "train.adam_beta2=1.5", says="1.5"),
-    refuses("T09 negative epsilon", "", "train.adam_epsilon=-1e-8"),
     Case("T18 rollout", "vllm-project/vllm#1623", ("rollout", "--config", "quickstart", "--model",
         "package:tiny_viewer", "--tasks", "1", "--temperature", "inf", "--out", "x"), 2, ("temperature", "inf"),
         command="viewbox"),
@@ -521,10 +494,8 @@ LIBRARY_ROWS = [
     refuses("T11 typing error", WSD, f"{KIND}=cosine", f"{KWARGS}={{num_cycle: 2}}", says="num_cycle"),
     refuses("T11 ceiling", "", "train.delta=-1", says="at least 0"),
     refuses("T11 huge batch", "", "train.per_device_train_batch_size=99999999999999999999", says=("train.",)),
-    refuses("T11 clipping", "", "train.epsilon=-0.1", says="at least 0"),
     refuses("T11 unread", "", f"{KIND}=constant", "train.warmup_steps=0", f"{KWARGS}={{num_cycles: 2}}",
         says="num_cycles"),
-    refuses("T11 unread warmup", "", f"{KIND}=constant_with_warmup", f"{KWARGS}={{num_cycles: 2}}", says="num_cycles"),
     refuses("T11 twice", "huggingface/transformers#34905", f"{KIND}=warmup_stable_decay",
         f"{KWARGS}={{num_warmup_steps: 1, num_decay_steps: 2}}", says=("num_warmup_steps",)),
     refuses("T11 polynomial", "", f"{KIND}=polynomial", "train.learning_rate=1e-8", says=("lr_end",)),
@@ -552,11 +523,7 @@ LIBRARY_ROWS = [
     refuses("T15 layers", "", "train.optim_target_modules=[q_proj]"),
     refuses("T15 typing error", "", "train.optim=sgd", "train.optim_args=momentun=0.9", says="momentun"),
     refuses("T15 twice", "", "train.optim=sgd", "train.optim_args=weight_decay=0.5", says="weight_decay"),
-    refuses("T15 form", "", "train.optim=sgd", "train.optim_args=momentum", says="momentum"),
-    refuses("T15 number", "", "train.optim=sgd", "train.optim_args=momentum=high", says="momentum"),
     refuses("T15 package", "", "train.optim_target_modules=[q_proj]", "train.optim=galore_adamw", says="galore"),
-    refuses("T15 package 2", "", "train.optim=schedule_free_adamw", says="schedule"),
-    refuses("T15 package 3", "", "train.optim=lomo", says="lomo"),
 ]
 # fmt: on
 
@@ -615,7 +582,6 @@ def write_code(folder, place="."):
 OURS = {"config": "own.yaml"}
 PATH_ROWS = [
     refuses("T13 unset", "OPM/opm-simulators#5063", "log.dir=${UNSET_HERE}/runs", says="UNSET_HERE"),
-    refuses("T13 unset export", "", "log.export=${UNSET_HERE}/model", says="UNSET_HERE"),
     dry("T13 data", TILDE, prepare=at_home("~/data"), **OURS),
     dry("T13 data variable", "", prepare=at_home("${HOME}/data"), says=("the first 3 tasks show 2 images",), **OURS),
     dry("T13 data unset", "", status=2, prepare=at_home("${UNSET_HERE}/data"), says=("env.data.source", "UNSET_HERE"),
@@ -625,7 +591,6 @@ PATH_ROWS = [
     Case("T13 resume", TILDE, (*RUNS["plain"][0], "train.max_steps=3", "log.name=base", "--resume=~/prior"),
         says=("resumed from step 2",), beside="plain", prepare=move("prior")),
     dry("T13 model", TILDE, *SMALL, "model.name=~/weights", prepare=move("weights")),
-    dry("T13 model variable", "", *SMALL, "model.name=${HOME}/weights", prepare=move("weights")),
     dry("T13 reward", TILDE, *SMALL, "reward={type: python, function: '~/code.py:half'}", prepare=write_code("home")),
     dry("T13 environment", TILDE, *SMALL, "env.name=~/code.py:Leaves", prepare=write_code("home")),
 ]
@@ -704,7 +669,7 @@ LONG_ROWS = [
 # fmt: on
 
 # ---------------------------------------------------------------------- T16, T19: foreign code
-EXITS, SILENT = "rlcode/reinforcement-learning#123", "huggingface/trl#3452"
+EXITS = "rlcode/reinforcement-learning#123"
 PLAYS = tells(lambda run: run.steps[1]["episodes/played"] == 8 and run.steps[1]["episodes/scored"] > 0)
 NUMBERS = {"scalar": 0.5, "one": 0.5, "whole": 1.0, "tensor": 0.5, "half": 0.5, "equal": 1.0, "gradient": 0.5,
            "single": 0.5, "truth": 1.0}  # fmt: skip
@@ -720,7 +685,6 @@ def mine(name):
 
 
 def combine(*names):
-    """A reward of several functions, all as heavy."""
     parts = [f"{name}: {{type: python, function: 'code.py:{name}', weight: {1 / len(names)}}}" for name in names]
     return f"reward={{type: combined, components: {{{', '.join(parts)}}}}}"
 
@@ -744,8 +708,8 @@ def ends_early(outcome):
     nothing_saved(outcome)
 
 
-def scores_nothing(name, source=SILENT, **more):
-    return runs_code(f"T19 {name}", source, mine(name), ONE, says=("score", "reward"), holds=nothing_saved, **more)
+def scores_nothing(name, source):
+    return runs_code(f"T19 {name}", source, mine(name), ONE, says=("score", "reward"), holds=nothing_saved)
 
 
 # fmt: off
@@ -768,8 +732,8 @@ CODE_ROWS = [
     runs_code("T19 numbers", "THUDM/slime#2121 openai/gym#400", combine(*NUMBERS), ONE, holds=are_numbers),
     runs_code("T19 world", "openai/gym#400", "env.name=code.py:Measures", ONE, "log.eval_tasks=2",
         holds=measures_numbers),
-    scores_nothing("nothing", "huggingface/trl#2737"), scores_nothing("lost", "modelscope/ms-swift#8123"),
-    *map(scores_nothing, ("minus", "listed", "text")),
+    scores_nothing("nothing", "huggingface/trl#2737 huggingface/trl#3452"),
+    scores_nothing("lost", "modelscope/ms-swift#8123"),
 ]
 
 # ---------------------------------------------------------------------- T17: saved folders
@@ -789,7 +753,6 @@ TABLE = [
     *WEIGHT_ROWS, *RESUME_ROWS, *ADAPTER_ROWS, *NUMBER_ROWS, *LIBRARY_ROWS, *PATH_ROWS, *LONG_ROWS, *CODE_ROWS,
     *SAVED_ROWS,
 ]  # fmt: skip
-NIGHTLY = {"T19 minus", "T19 listed", "T19 text"}  # as `nothing` is
 
 
 @pytest.fixture(scope="module")
@@ -827,11 +790,7 @@ def call(monkeypatch, capsys):
     return run
 
 
-def mark(case):
-    return pytest.param(case, id=case.id, marks=[pytest.mark.nightly] * (case.id in NIGHTLY))
-
-
-@pytest.mark.parametrize("case", map(mark, TABLE))
+@pytest.mark.parametrize("case", TABLE, ids=lambda case: case.id)
 def test_a_run_does_what_its_config_says(case, made, call, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(report, "draw_curve", lambda *given: None)  # a picture, which takes as long as a step
     resumed, beside = (name and made(name) for name in (case.resumes, case.beside))
@@ -879,6 +838,9 @@ def test_a_command_refuses_as_the_plan_does(call, made, tmp_path, monkeypatch, m
     assert take_digest(tmp_path) == before
 
 
+SHOWN = [row for row in dry_run.ROWS if row.ask is not dry_run.show_memory]  # which takes seconds
+
+
 def ask_plan(case, resumed):
     """What `train` says of a config, and of the run that it resumes, before anything is written: (status, words)."""
     try:
@@ -886,7 +848,7 @@ def ask_plan(case, resumed):
         if resumed:  # what can be resumed was checked when it began
             location = find_run(resumed.parent, resumed.name, str(resumed))
             return 0, "".join(list_changes(location.folder, plan.config.model_dump(mode="json", exclude_none=True)))
-        plan = check(plan, dry_run.ROWS if case.says and not case.status else ())
+        plan = check(plan, SHOWN if case.says and not case.status else ())
         return 0, dry_run.render_report(plan) if case.says else ""
     except ViewboxError as error:
         return 2, str(error)

@@ -113,43 +113,21 @@ def test_the_saved_config_gives_the_same_run_again_and_the_saved_model_is_the_tr
 
 
 def flat(figures):
-    """The figures of an evaluation and the ends of their intervals, each by a name of its own."""
     ends = {(name, end): value for name, ends in figures["intervals"].items() for end, value in enumerate(ends)}
     return {name: value for name, value in figures.items() if name not in ("intervals", "counts")} | ends
 
 
-def assert_goes_on_from(model, folder, run):
-    """A run whose model is the one that another saved begins with the figures that the other ended with."""
-    again = run(f"{folder.name}-again", RUN, "train.max_steps=1", model={"name": str(model)})
-    after = json.loads((folder / "summary.json").read_text())["held_out"]["after"]
-    before = json.loads((again / "summary.json").read_text())["held_out"]["before"]
-    assert flat(before) == pytest.approx(flat(after), abs=1e-6)
-
-
-@pytest.mark.parametrize("quantize", [None, "4bit"])
-def test_a_run_with_lora_trains_the_adapter_alone_and_leaves_a_model_to_go_on_from(
-    run, tiny_folder, tmp_path, quantize
-):
-    """Weights of 4 bits are saved without quantization."""
-    settings = ["lora.r=4", f"lora.quantize={quantize or 'null'}", f"log.export={tmp_path}/export"]
-    folder = run(f"lora-{quantize}", RUN, *settings, "train.gradient_checkpointing=true", "train.max_steps=2")
+def test_a_run_on_weights_of_4_bits_leaves_a_model_without_quantization_to_go_on_from(run, tmp_path):
+    settings = ["lora.r=4", "lora.quantize=4bit", f"log.export={tmp_path}/export"]
+    folder = run("lora", RUN, *settings, "train.gradient_checkpointing=true", "train.max_steps=2")
     lines = [line for line in read_steps(folder) if "reward" in line]
     assert max(line["sampling/logp_difference/max"] for line in lines) <= 1e-5
     assert (folder / "adapter" / "adapter_config.json").is_file()
-    assert ("4 bits" in (tmp_path / "export" / "README.md").read_text()) == (quantize is not None)
-    if quantize is None:
-        assert_only_projections_changed(folder, tiny_folder)
-    else:
-        assert_goes_on_from(tmp_path / "export", folder, run)
-
-
-def assert_only_projections_changed(folder, tiny_folder):
-    merged, start = (
-        AutoModelForImageTextToText.from_pretrained(at).state_dict() for at in (folder / "model", tiny_folder)
-    )
-    changed = {name for name, weight in merged.items() if not torch.equal(weight, start[name])}
-    assert changed
-    assert all("proj" in name or "linear" in name or "qkv" in name for name in changed)
+    assert "4 bits" in (tmp_path / "export" / "README.md").read_text()
+    again = run("again", RUN, "train.max_steps=1", model={"name": str(tmp_path / "export")})
+    after = json.loads((folder / "summary.json").read_text())["held_out"]["after"]
+    before = json.loads((again / "summary.json").read_text())["held_out"]["before"]
+    assert flat(before) == pytest.approx(flat(after), abs=1e-6)
 
 
 # ---------------------------------------------------------------------- warm starts
@@ -171,6 +149,7 @@ def test_a_warm_start_lowers_the_loss_and_leaves_a_model_and_a_card_with_its_fig
     assert yaml.safe_load(header)["pipeline_tag"] == "image-text-to-text"
     after = json.loads((sft / "summary.json").read_text())["held_out"]["after"]
     assert f"reward {after['reward']:.3f}" in body
+    assert "4 bits" not in body
     rebuilt = yaml.safe_load(body.split("```yaml\n")[1].split("```")[0])
     assert configs.parse(rebuilt) == configs.load(str(sft / "config.yaml"))
 
@@ -189,7 +168,12 @@ def test_a_warm_start_from_saved_episodes_lowers_the_loss_as_the_demonstrations_
     folder = run("adapted", SFT, saved, *overrides, "train.gradient_checkpointing=true")
     assert "of 32 episodes are kept; left out: " in run.said[folder]
     assert losses(folder)[-1] < losses(folder)[0]
-    assert_only_projections_changed(folder, tiny_folder)
+    merged, start = (
+        AutoModelForImageTextToText.from_pretrained(at).state_dict() for at in (folder / "model", tiny_folder)
+    )
+    changed = {name for name, weight in merged.items() if not torch.equal(weight, start[name])}
+    assert changed
+    assert all("proj" in name or "linear" in name or "qkv" in name for name in changed)
 
 
 def test_a_warm_start_from_conversations_says_which_it_leaves_out(run, workplace):
@@ -233,7 +217,6 @@ def settle(monkeypatch, tiny_folder):
 
 
 TRAINERS = dict.fromkeys(SHIPPED, "GRPOConfig") | {"tiny_warmstart": "TrainingArguments"}
-BY_DAY = ("quickstart", "tiny_warmstart")
 
 
 @each("name, trainer", TRAINERS.items())
@@ -242,15 +225,12 @@ def test_every_shipped_config_passes_its_checks(settle, name, trainer):
     assert (lines["environment"]["name"], lines["trainer"]) == ("digits", trainer)
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in BY_DAY else pytest.param(name, marks=pytest.mark.nightly) for name in SHIPPED]
-)
-def test_a_shipped_config_passes_a_dry_run_that_loads_no_weights(name, settle, capsys):
-    assert train.main([name, *settle(name), "--dry-run", "--json"]) == 0
+def test_a_shipped_config_passes_a_dry_run_that_loads_no_weights(settle, capsys):
+    assert train.main(["tiny_warmstart", *settle("tiny_warmstart"), "--dry-run", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["config"]["env"]["name"] == "digits"
     assert said["resolved"]["environment"]["name"] == "digits"
-    assert said["resolved"]["trainer"] == TRAINERS[name]
+    assert said["resolved"]["trainer"] == "TrainingArguments"
 
 
 def test_the_help_lists_every_section_with_its_keys(capsys):

@@ -1,11 +1,9 @@
 """Text that others wrote stays data: what is taken out of it, how it is cut, and what its boundary holds."""
 
-import subprocess
-import sys
-
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.clean_python import run_python
 from tests.support.tables import each
 from viewbox.utils.sanitize import clean, make_boundary_code, wrap_in_boundary
 
@@ -83,8 +81,7 @@ def test_a_boundary_is_fixed_by_seed_turn_and_call_each_has_its_own_and_it_is_th
     assert make_boundary_code(11, 1, 1) != make_boundary_code(1, 11, 1) != make_boundary_code(1, 1, 11)
     assert all(make_boundary_code(*place) == code for place, code in codes.items())
     code = "from viewbox.utils.sanitize import make_boundary_code; print(make_boundary_code(7, 2, 1), end='')"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == make_boundary_code(7, 2, 1)
+    assert run_python("-c", code) == make_boundary_code(7, 2, 1)
 
 
 def parts(text, code):

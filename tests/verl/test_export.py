@@ -1,12 +1,9 @@
 """What an export to verl writes, against verl's own settings, data set and checks."""
 
-import numpy as np
 import pytest
-import torch
 import yaml
 from omegaconf import OmegaConf
 from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
-from verl.trainer.ppo.core_algos import agg_loss, compute_grpo_outcome_advantage
 from verl.utils.config import omega_conf_to_dataclass, validate_config
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
@@ -130,16 +127,3 @@ def test_images_and_replies_of_restricted_data_leave_no_machine(restricted, over
     holder = type("Processor", (), {"config": None})()
     with pytest.raises(ConfigError, match=says):
         stage.open_stage("viewbox.yaml", trainer, holder)
-
-
-def test_rows_without_a_token_to_learn_add_nothing_to_verls_loss_and_no_nan():
-    mask = torch.tensor([[1.0, 1, 1], [1, 1, 0], [0, 0, 0]])
-    rewards = torch.zeros(3, 3)
-    rewards[0, 2] = 1.0
-    advantages, _ = compute_grpo_outcome_advantage(rewards, mask, np.array(["a", "a", "a"]))
-    weight = torch.zeros(3, 3, requires_grad=True)
-    loss = agg_loss(-(advantages * weight), mask, "token-mean", batch_num_tokens=int(mask.sum()), dp_size=1)
-    loss.backward()
-    assert torch.isfinite(loss)
-    assert not weight.grad[2].any()
-    assert weight.grad[0].all()

@@ -169,13 +169,11 @@ def test_filters_in_the_page_are_those_of_the_command_line(page, digits):
 
 
 EXPRESSIONS = (
-    "truncated=true", "truncated=false", "turns~zoom", r'turns~"success": true', "total_tokens>100",
-    "total_tokens=null", "run_config.seed>0", "run_config.temperature~1\\.0", "confidence>0.5", "confidence=null",
-    "terminated=true", "info.number>5", "answer=null", "answer.report='cough and fever'",
-    "answer.report=cough and fever", "answer.report~fever$", "answer.report~^x{300}", r"answer.report~\bfièvre\b",
-    "answer.box.0>=0.5", "answer.box=0.5", "answer.deep.a.b=3", "answer.deep~b.: 3", "answer.lable!=1",
-    "tools_used=zoom", "tool=zoom|crop", "flags=salvaged", "flags=[]", "reward~0\\.0", "task.metadata.seed>=7",
-    "end_reason==answered", "turns.0.content~Where"
+    "truncated=true", "turns~zoom", r'turns~"success": true', "total_tokens>100", "run_config.seed>0",
+    "run_config.temperature~1\\.0", "confidence>0.5", "info.number>5", "answer=null",
+    "answer.report='cough and fever'", "answer.report~^x{300}", r"answer.report~\bfièvre\b", "answer.box.0>=0.5",
+    "answer.deep.a.b=3", "answer.deep~b.: 3", "answer.lable!=1", "tools_used=zoom", "flags=salvaged", "flags=[]",
+    "task.metadata.seed>=7", "turns.0.content~Where"
 )  # fmt: skip
 GO = "address => { document.querySelector('.pager').replaceChildren(); location.hash = address; }"  # old rows must go
 
@@ -195,7 +193,7 @@ def test_the_filter_gives_the_episodes_of_the_command_line(page, tmp_path, serve
     reader = load(run)
     with shown(tmp_path, served, run) as address:
         open_page(page, address, "#/run/0")
-        for text in EXPRESSIONS:
+        for text in EXPRESSIONS[:: 5 if served else 1]:  # a server asks the filter of the command line itself
             test = parse_filter(text)
             wanted = [str(reader.line) for episode in reader if test(episode)]
             wait_until(page, "document.querySelector('.pager').innerText.includes(' of 12')")
@@ -293,22 +291,19 @@ def draw_view(corners, side=60):
     return (inside * 255).astype(np.uint8)
 
 
-def shoot(page, number=0):
-    """The pixels of a picture, as the browser draws it."""
-    shot = page.locator(".frame").nth(number).screenshot()
+def shoot(page):
+    """The pixels of the first picture, as the browser draws it."""
+    shot = page.locator(".frame").first.screenshot()
     return np.asarray(Image.open(io.BytesIO(shot)).convert("RGB")).astype(int)
 
 
-def find_gold(page, number, least):
-    """The pixels of the box of the reference on a picture, and the bright ones below it."""
-    shown = shoot(page, number)
+def check_box(page, most):
+    """The box of the reference surrounds the bright pixels of the picture."""
+    shown = shoot(page)
     page.get_by_label("reference").uncheck()  # what a line covers counts too
-    white = np.argwhere(shoot(page, number).min(axis=2) > least)
+    white = np.argwhere(shoot(page).min(axis=2) > 200)
     page.get_by_label("reference").check()
-    return np.argwhere((shown[..., 1] > 140) & (shown[..., 0] < 110) & (shown[..., 2] < 130)), white
-
-
-def check_box(page, green, white, most):
+    green = np.argwhere((shown[..., 1] > 140) & (shown[..., 0] < 110) & (shown[..., 2] < 130))
     half = page.evaluate("parseFloat(getComputedStyle(document.querySelector('polygon.gold')).strokeWidth) / 2")
     assert len(white) > 100
     assert np.abs(green.min(axis=0) + half - white.min(axis=0)).max() <= most
@@ -331,7 +326,7 @@ def test_boxes_lie_on_the_pixels_that_they_are_about(page, tmp_path):
         for scale in ("4", "0"):
             page.locator(".controls select").select_option(scale)
             wait_until(page, "document.querySelector('figure.picture img').naturalWidth > 0")
-            check_box(page, *find_gold(page, 0, 200), most=2.5)  # half a pixel of the picture, rounded
+            check_box(page, most=2.5)  # half a pixel of the picture, rounded
 
 
 CALLS = (
@@ -356,19 +351,10 @@ def volume(tmp_path_factory):
     return report(folder, written(folder / "run", episode))
 
 
-def test_the_box_lies_on_the_bright_pixels_of_each_slice_which_is_named_as_is_the_window(page, volume):
-    page.emulate_media(color_scheme="dark")
+def test_the_box_is_on_the_slices_of_a_volume_that_it_covers_which_are_named_as_is_the_window(page, volume):
     open_page(page, volume, "#/run/0/episode/1")
-    page.locator(".controls select").select_option("8")
-    for name in ("where it looked", "arguments of tools"):
-        page.get_by_label(name).uncheck()
-    for number in range(len(NAMES)):
-        wait_until(page, f"document.querySelectorAll('figure.picture img')[{number}].naturalWidth > 0")
-        green, white = find_gold(page, number, 120)
-        if number in (OTHER, EMPTY):
-            assert (len(white) > 0, len(green)) == (number == OTHER, 0)
-        else:
-            check_box(page, green, white, most=4.5)
+    boxes = [picture.locator("polygon.gold").count() for picture in page.locator("figure.picture").all()]
+    assert boxes == [number not in (OTHER, EMPTY) for number in range(len(NAMES))]
     captions = page.locator("figure.picture figcaption").all_inner_texts()
     assert [name in caption for name, caption in zip(NAMES, captions, strict=True)] == [True] * len(NAMES)
     window = "window center 100, width 150"
@@ -439,16 +425,6 @@ def test_results_that_differ_after_equal_replies_are_not_folded(page, show):
     assert page.get_by_text("six").first.is_visible()
 
 
-def test_two_sets_are_compared_with_links_to_the_tasks_that_flipped(page, tmp_path):
-    a = written(tmp_path / "a", *(make(n, 0.0) for n in range(8)))
-    b = written(tmp_path / "b", *(make(n, float(n > 3)) for n in range(8)))
-    open_page(page, report(tmp_path, a, b), "#/compare/0/1")
-    assert "in the second run" in page.inner_text("main") or "No clear difference" in page.inner_text("main")
-    page.locator("main table a").nth(1).click()
-    page.wait_for_selector(".turn")
-    assert page.evaluate("location.hash").startswith("#/run/1/group/")
-
-
 @pytest.fixture(scope="module", autouse=True)
 def looked(tmp_path_factory):
     """A report of two runs of one task: never looked and wrong; looked twice and right."""
@@ -497,6 +473,7 @@ def read_table(page, caption):
 def test_every_task_is_a_part_of_the_plot_and_leads_to_its_episode(page, runs, tmp_path):
     open_page(page, report(tmp_path, *runs), "#/compare/0/1")
     assert page.locator(".outcomes").first.inner_text().split("\n") == ["3 wins", "4 ties", "1 loss"]
+    assert compare_runs(*runs).explain() in page.inner_text("main")
     titles = page.locator(".pairs circle title").all_text_contents()
     assert sorted(titles) == [
         "2 tasks at about 0.000 and 0.000, such as t6", "2 tasks at about 0.000 and 1.000, such as t0",
@@ -627,7 +604,7 @@ CLEAN = """[...document.querySelectorAll('main *')].every((one) => [...one.attri
 def test_hostile_episodes_run_nothing(page, hostile, served):
     with shown(hostile, served, hostile / "run") as address:
         open_page(page, address)
-        for line in range(1, len(BAD) + 1):
+        for line in range(1, len(BAD) + 1, 3 if served else 1):  # a server sends the same pages
             page.goto(f"{address}#/run/0/episode/{line}")
             wait_until(page, READY.replace("LINE", str(line)))
             page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
@@ -639,14 +616,6 @@ def test_a_hostile_run_has_a_name_too(page, tmp_path):
     name = "<img src=x onerror=window.hacked=1>"
     open_page(page, report(tmp_path, written(tmp_path / name, make(0)), written(tmp_path / "b", make(0))))
     assert name in page.inner_text("h1")
-
-
-def test_the_canary_of_these_tests_sings(chromium, tmp_path):
-    (tmp_path / "bad.html").write_text("<body><img src=x onerror='window.hacked=1'></body>")
-    opened = chromium.new_page()
-    opened.goto(f"file://{tmp_path}/bad.html")
-    wait_until(opened, "window.hacked === 1")
-    opened.close()
 
 
 def test_the_policy_stops_what_slips_through(page, digits):

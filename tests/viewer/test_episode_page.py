@@ -29,10 +29,6 @@ def build(episode, **options):
     return page
 
 
-def list_kinds(page):
-    return [(turn["role"], [part["type"] for part in turn["parts"]]) for turn in page["turns"]]
-
-
 def make(*turns, **changes):
     opening = Turn("user", "Where?", images=(GRAY,), views=(ShownView(0),))
     return replace(Episode(Task("t", reference={"box": [0.25, 0.25, 0.5, 0.5]}), (opening, *turns)), **changes)
@@ -48,7 +44,8 @@ def test_the_turns_of_an_episode_are_parts_in_order():
     task = ENV.tasks[0]
     look = f"<think>Small.</think>I zoom.\n{viewer.write_gold_look(ENV, task)}"
     page = build(play(ENV, 0, look, "hm", viewer.write_answer(ENV, task)))
-    assert list_kinds(page) == [("user", ["picture", "text"]), ("assistant", ["thinking", "text", "call"]),
+    kinds = [(turn["role"], [part["type"] for part in turn["parts"]]) for turn in page["turns"]]
+    assert kinds == [("user", ["picture", "text"]), ("assistant", ["thinking", "text", "call"]),
         ("tool_result", ["result"]), ("assistant", ["text"]), ("user", ["nudge"]), ("assistant", ["text"])]  # fmt: skip
     [thinking, text, call] = page["turns"][1]["parts"]
     assert (thinking["text"], text["text"]) == ("Small.", "I zoom.\n")
@@ -176,12 +173,6 @@ def test_an_authors_tool_is_drawn_by_the_names_of_its_arguments_and_on_the_pictu
     [box] = [box for box in page["pictures"]["p0"]["boxes"] if box["label"] == "find box"]
     assert box["on"] == "p1"
     assert box["corners"][0::2] == [[0.5, 0.0], [0.75, 1.0]]
-
-
-def test_what_a_picture_shows_costs_a_line_a_few_bytes():
-    assert ShownView(0).to_dict() == {"image": 0}
-    assert len(json.dumps(ShownView(0, (0.25, 0.1, 0.75, 0.6)).to_dict())) < 60
-    assert "views" not in Turn("assistant", "hm").to_dict()
 
 
 # ---------------------------------------------------------------------- forged episodes

@@ -207,15 +207,6 @@ def test_a_box_is_not_drawn_on_another_slice_plane_or_image():
     assert answer == [0, 1, 0, 0, 0, 0, 0, 0, 1]
 
 
-def test_pictures_say_which_slice_of_which_image_they_show():
-    _, page = play(
-        STACK, ("select_slice", {"index": 3, "plane": "coronal"}), ("zoom", {}), ("open_image", {"image": "image_2"})
-    )
-    named = [(p["index"], p["plane"], p["slice"], p["slices"], p["original"]) for p in page["pictures"].values()]
-    assert named == [(0, "axial", 6, 20, "p0"), (1, None, None, None, "p1"), (0, "coronal", 3, 40, "p2"), (0, "coronal",
-        3, 40, "p2"), (1, None, None, None, "p1")]  # fmt: skip
-
-
 @each("turned", [[], [("rotate", {})], [("flip_horizontal", {}), ("zoom", {"factor": 1.5})]])
 def test_two_pictures_side_by_side_have_an_outline_each_and_the_box_on_one(turned):
     episode, page = play(FLAT, *turned, ("show_beside", {"image": "image_2"}))

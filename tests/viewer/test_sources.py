@@ -225,16 +225,6 @@ def test_the_page_may_run_nothing_but_itself(port):
     assert "access-control-allow-origin" not in reply.headers
 
 
-def test_episodes_that_are_appended_are_served(tmp_path):
-    written(tmp_path / "episodes", *plays(Digits(canvas=160, max_turns=6))[:2])
-    with serving(tmp_path) as number:
-        assert len(ask_json(number, "rows/0")["columns"]["line"]) == 2
-        with EpisodeWriter(tmp_path / "episodes") as writer:
-            writer.append(plays(Digits(canvas=160, max_turns=6))[2])
-        assert ask_json(number, "rows/0?start=2")["columns"]["line"] == [3]
-        assert ask_json(number, "episode/0/3")["line"] == 3
-
-
 def test_a_port_that_is_taken_is_an_error(port):
     with pytest.raises(ConfigError, match=f"--port {port}"):
         open_socket(port)

@@ -10,14 +10,9 @@ Corners = tuple[int, int, int, int]
 Color = tuple[int, int, int]
 
 COLORS = {
-    "red": (255, 0, 0),
-    "green": (0, 255, 0),
-    "blue": (64, 128, 255),
-    "yellow": (255, 255, 0),
-    "cyan": (0, 255, 255),
-    "magenta": (255, 0, 255),
-    "white": (255, 255, 255),
-}
+    "red": (255, 0, 0), "green": (0, 255, 0), "blue": (64, 128, 255), "yellow": (255, 255, 0),
+    "cyan": (0, 255, 255), "magenta": (255, 0, 255), "white": (255, 255, 255),
+}  # fmt: skip
 GRID = (255, 150, 0)  # orange: visible on black and on white
 OUTLINE = 2  # pixels
 RIM = 2  # pixels of black around text

@@ -72,7 +72,6 @@ def denoise(view: View, sigma: Annotated[float, Range(0.5, 5)] = 1.0) -> ToolOut
 @dataclass(frozen=True)
 class LocalContrast:
     """CLAHE (Zuiderveld 1994) in `tiles` × `tiles` tiles, as OpenCV's `createCLAHE(clip_limit, (tiles, tiles))`.
-
     A picture of one level does not change. Tiles that would hold fewer than `SMALLEST_TILE` pixels are made larger."""
 
     tool: ClassVar[str] = "adaptive_equalize"
@@ -106,7 +105,6 @@ def adaptive_equalize(
 @dataclass(frozen=True)
 class Edges:
     """The strength of edges; `top` (fixed at the call) and above is white.
-
     sobel: the length of the gradient; laplacian: the absolute second derivative; both with 3×3 kernels. There are no
     edges between native pixels: a picture magnified beyond them shows the edges of the native pixels, equally bright,
     not the faint slopes and rounding steps of its interpolation."""
@@ -155,7 +153,6 @@ MORPHOLOGY = {"erode": cv2.MORPH_ERODE, "dilate": cv2.MORPH_DILATE, "open": cv2.
 @dataclass(frozen=True)
 class Morphology:
     """3×3 `operation`, `iterations` times; open: that many erosions, then as many dilations; close: the reverse.
-
     With a `level`, values above it first become white, all others black."""
 
     tool: ClassVar[str] = "morphological"

@@ -100,7 +100,6 @@ def undo(view: View) -> ToolOutput:
 
 
 def _describe_view(view: View) -> str:
-    """Return a view in a few words."""
     changes = ["the whole image" if view.window == WHOLE else "a part of the image"]
     if view.turned or view.mirrored == (True, True):
         changes.append("turned")

@@ -59,9 +59,7 @@ def adjust_brightness(view: View, factor: Annotated[float, Range(0.5, 2)]) -> To
 
     factor: above 1 is brighter, below 1 darker, 1 changes nothing
     """
-    scaled = ValueTable.from_levels(
-        "adjust_brightness", np.float32(factor) * LEVELS
-    )  # as Pillow's ImageEnhance.Brightness
+    scaled = ValueTable.from_levels("adjust_brightness", np.float32(factor) * LEVELS)  # as ImageEnhance.Brightness
     return ToolOutput("brightness adjusted", {"factor": factor, "size": list(view.size)}, view=view.apply(scaled))
 
 
@@ -80,7 +78,6 @@ def get_mask(view: View) -> np.ndarray | None:
 def equalize_levels(pixels: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
     """256 levels, not rounded: the cumulative histogram of (h, w) uint8 pixels; lowest level black, highest white.
     `mask` says which pixels count, as `get_mask` does.
-
     (cdf(v) − cdf(lowest)) / (n − cdf(lowest)) · 255: Gonzalez & Woods, as OpenCV's `equalizeHist`. A picture with a
     single level does not change.
 

@@ -17,7 +17,6 @@ from ..tool import tool
 @dataclass(frozen=True)
 class MirrorDifference:
     """|picture − its mirror image|; `top` is white. Pixels without a measured counterpart in the image are black.
-
     The mirror axis is a line of the *original*, at the fraction `center` of its x (`axis` 0) or y (1). After a zoom the
     view shows a part of the same difference; its counterpart is then rendered from the other side."""
 
@@ -67,9 +66,7 @@ class MirrorDifference:
 @tool
 def symmetry_diff(view: View) -> ToolOutput:
     """Show how the left and right halves of the current view differ: equal areas are black. Drops color."""
-    if any(
-        isinstance(item, MirrorDifference) for item in view.operations
-    ):  # each difference would double the work of a zoom
+    if any(isinstance(item, MirrorDifference) for item in view.operations):  # each doubles the work of a zoom
         raise ArgumentError("symmetry_diff: the view already shows a mirror difference. Call undo or reset first.")
     pixels, there = view.to_gray(), view.measured
     axis = int(view.turned)

@@ -321,5 +321,4 @@ def read_doi(value: object) -> str:
 
 
 def build_url(pmid: str) -> str:
-    """Return the page of an article."""
     return f"https://pubmed.ncbi.nlm.nih.gov/{pmid}/"

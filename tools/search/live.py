@@ -65,9 +65,8 @@ class LiveAnswers(Generic[C]):
                 with suppress(msgspec.DecodeError):  # written by another version
                     return stored if kind is bytes else msgspec.json.decode(stored, type=kind)  # type: ignore[return-value]
             answer = await ask(clients)
-            await asyncio.to_thread(
-                self._cache.put, key, answer if isinstance(answer, bytes) else msgspec.json.encode(answer)
-            )
+            content = answer if isinstance(answer, bytes) else msgspec.json.encode(answer)
+            await asyncio.to_thread(self._cache.put, key, content)
             return answer
 
     def _get_clients(self) -> tuple[C, Locks]:

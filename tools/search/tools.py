@@ -50,10 +50,9 @@ class LiteratureSpecialist(Specialist):
 
     sends: ClassVar[str] = "queries"
 
-    snapshot: Annotated[
-        FilePath | None,
-        Field(min_length=1, description="a recorded snapshot (one file), or package:literature; without it, live"),
-    ] = None
+    snapshot: FilePath | None = Field(
+        None, min_length=1, description="a recorded snapshot (one file), or package:literature; without it, live"
+    )
     live_in_training: Annotated[
         bool, Field(description="a policy may be trained with live search, whose answers change from day to day")
     ] = False
@@ -85,10 +84,8 @@ class LiteratureSpecialist(Specialist):
 
     def build_tools(self, name: str) -> Sequence[Tool]:
         function = LiteratureTools(name, self)
-        return [
-            self._build_tool(function.search_web, f"{name}_web"),
-            self._build_tool(function.search_images, f"{name}_images"),
-        ]
+        searches = {"web": function.search_web, "images": function.search_images}
+        return [self._build_tool(search, f"{name}_{what}") for what, search in searches.items()]
 
     def _build_tool(self, function: object, name: str) -> Tool:
         tool = Tool.from_function(function, name, max_calls=self.max_calls)  # type: ignore[arg-type]
@@ -141,10 +138,8 @@ class LiteratureTools:
         asked = ArticleQuery(_check_query(query), search_type, max_results)
         articles = list(await self.source.search_articles(asked))[:max_results]
         text, shown = write_articles(asked, articles, self.limits)
-        facts = {
-            "pmids": [article.pmid for article in shown],
-            "retracted": [article.pmid for article in shown if article.retracted],
-        }
+        retracted = [article.pmid for article in shown if article.retracted]
+        facts = {"pmids": [article.pmid for article in shown], "retracted": retracted}
         return ToolOutput(text, facts, tells_facts=False)
 
     async def search_images(

@@ -35,18 +35,8 @@ from ...utils import concurrency
 from ...utils.frozen import FrozenDict, freeze
 from ..calling import ToolOutput
 from ..tool import Tool
-from .remote import (
-    Form,
-    Parameters,
-    Returns,
-    Unit,
-    build_remote_tool,
-    check_places,
-    encode_arguments,
-    find_picture,
-    read_parameters,
-    read_reply,
-)
+from . import remote
+from .remote import Form, Parameters, Returns, Unit
 from .spec import MaxPixels, Specialist, register_specialist
 
 log = logging.getLogger("viewbox.envs")
@@ -71,15 +61,11 @@ class HttpSpecialist(Specialist):
     ] = FrozenDict()
     returns: Annotated[Returns, Field(description="what the fields of a reply mean; the others are facts")] = Returns()
     unit: Annotated[Unit, Field(description="how the server reads and writes points and boxes")] = "fraction"
-    pictures: Annotated[Form, Field(description="how pictures are sent: PNG as a data URL, or as Base64 alone")] = (
-        "data_url"
-    )
+    pictures: Form = Field("data_url", description="how pictures are sent: PNG as a data URL, or as Base64 alone")
     api_key_env: Annotated[
         str | None, Field(min_length=1, description="the environment variable with the API key; it is never saved")
     ] = None
-    timeout: Annotated[
-        float, Field(gt=0, description="seconds for all attempts of a call; less than `tool_timeout`")
-    ] = 50.0
+    timeout: float = Field(50.0, gt=0, description="seconds for all attempts of a call; less than `tool_timeout`")
     attempts: Annotated[int, Field(ge=1, description="attempts of a call, with growing pauses")] = 3
     concurrency: Annotated[int, Field(ge=1, description="requests in flight at once")] = 16
     max_request: ByteSize = Field(default="32MiB", gt=0, validate_default=True, description="limit of a request")
@@ -96,10 +82,10 @@ class HttpSpecialist(Specialist):
     def build_tools(self, name: str) -> Sequence[Tool]:
         path = f"specialists.{name}"
         check_settings(self.url, self.api_key_env, path)
-        parameters = read_parameters(self.parameters, f"{path}.parameters")
-        check_places(parameters, self.returns, path)
+        parameters = remote.read_parameters(self.parameters, f"{path}.parameters")
+        remote.check_places(parameters, self.returns, path)
         function = HttpTool(name, self, parameters)
-        return [build_remote_tool(name, function, parameters, self.description or DESCRIPTION, self.max_calls)]
+        return [remote.build_remote_tool(name, function, parameters, self.description or DESCRIPTION, self.max_calls)]
 
 
 @dataclass(frozen=True)
@@ -122,21 +108,19 @@ class HttpTool:
     async def __call__(self, /, **arguments: Any) -> ToolOutput:
         check_sending(self.spec.url)
         body = await concurrency.run_in_thread(self._encode, arguments)
-        reply = await background.run_beside(self._send(body))
-        view = find_picture(self.parameters, arguments)
-        return await concurrency.run_in_thread(read_reply, reply, self.spec.returns, self.spec.unit, view, self.name)
+        reply, spec = await background.run_beside(self._send(body)), self.spec
+        view = remote.find_picture(self.parameters, arguments)
+        return await concurrency.run_in_thread(remote.read_reply, reply, spec.returns, spec.unit, view, self.name)
 
     def _encode(self, arguments: Mapping[str, Any]) -> bytes:
         spec = self.spec
-        plain, pictures = encode_arguments(self.parameters, arguments, unit=spec.unit, form=spec.pictures)
+        plain, pictures = remote.encode_arguments(self.parameters, arguments, unit=spec.unit, form=spec.pictures)
         body = json.dumps({"arguments": plain, "pictures": pictures}).encode()
-        if len(body) > spec.max_request:
-            raise ToolError(
-                f"{self.name}: the request is too large ({len(body)} bytes; allowed: {int(spec.max_request)})"
-            )
+        size, most = len(body), int(spec.max_request)
+        if size > most:
+            raise ToolError(f"{self.name}: the request is too large ({size} bytes; allowed: {most})")
         return body
 
-    # ------------------------------------------------------------------ on the background's event loop
     async def _connect(self) -> None:
         client = self._get_client()
         if not client.is_reached:
@@ -159,7 +143,11 @@ class HttpTool:
             except (RequestError, AddressError) as error:
                 if isinstance(error, RequestError) and error.status in ABOUT_THE_CALL:
                     raise ToolError(f"{self.name} refused the call: {error}") from None
-                problem, last = _describe_failure(error.status, isinstance(error, AddressError)), str(error)
+                problem, last = "gave no reply that can be used", str(error)
+                if error.status is None and isinstance(error, AddressError):
+                    problem = "cannot be reached"
+                elif error.status is not None and not 200 <= error.status < 300:
+                    problem = f"failed with HTTP {error.status}"
         log.warning("tool %s: %s %s%s", self.name, self.spec.url, problem, f" ({last})" if last else "")
         raise ToolFault(f"{self.name} {problem}")
 
@@ -196,9 +184,3 @@ def _parse(body: bytes) -> dict[str, Any]:
     if isinstance(error := reply.get("error"), str | dict) and error:
         raise UnusableReplyError("the reply is an error")
     return reply
-
-
-def _describe_failure(status: int | None, is_address: bool) -> str:
-    if status is None:
-        return "cannot be reached" if is_address else "gave no reply that can be used"
-    return "gave no reply that can be used" if 200 <= status < 300 else f"failed with HTTP {status}"

@@ -33,25 +33,9 @@ from ...utils import concurrency
 from ...utils.frozen import FrozenDict, freeze
 from ..calling import ToolOutput
 from ..tool import Tool
+from . import remote
 from .mcp_server import McpSettings, find_difference, get_server, list_offered
-from .remote import (
-    JPEG,
-    MAX_DESCRIPTION,
-    PNG,
-    Form,
-    Parameters,
-    Returns,
-    Unit,
-    build_remote_tool,
-    check_places,
-    clean_note,
-    clean_text,
-    encode_arguments,
-    find_picture,
-    read_parameters,
-    read_picture,
-    read_reply,
-)
+from .remote import Form, Parameters, Returns, Unit
 from .spec import Specialist, register_specialist
 
 if TYPE_CHECKING:
@@ -116,19 +100,17 @@ class McpSpecialist(McpSettings, Specialist):
         tools = []
         for tool, spec in self.tools.items():
             key = f"{path}.tools.{tool}"
-            parameters = read_parameters(spec.parameters, f"{key}.parameters")
-            check_places(parameters, spec.returns, key)
+            parameters = remote.read_parameters(spec.parameters, f"{key}.parameters")
+            remote.check_places(parameters, spec.returns, key)
             shown = prefix + re.sub(r"[^A-Za-z0-9_-]", "_", tool)
             function = McpTool(shown, tool, key, self, parameters)
-            words = clean_note(spec.description, MAX_DESCRIPTION)
-            tools.append(build_remote_tool(shown, function, parameters, words, self.max_calls))
+            words = remote.clean_note(spec.description, remote.MAX_DESCRIPTION)
+            tools.append(remote.build_remote_tool(shown, function, parameters, words, self.max_calls))
         return tools
 
 
 @dataclass(frozen=True)
 class McpTool:
-    """The function of one tool."""
-
     name: str  # of our tool
     tool: str  # of the server's
     key: str  # where it stands in the config
@@ -137,13 +119,11 @@ class McpTool:
 
     def prepare(self) -> None:
         """Start or reach the server, and see whether it still offers this tool."""
-        key = self.key.partition(".tools.")[0]
-        offered = list_offered(self.specialist.server, key)
+        offered = list_offered(self.specialist.server, self.key.partition(".tools.")[0])
         problem = find_difference(self.key, self.tool, self.parameters, offered)
         if problem:
-            raise ConfigError(
-                f"{self.key}: {problem}; `viewbox tools mcp` prints what the server offers now", key=self.key
-            )
+            way_out = "`viewbox tools mcp` prints what the server offers now"
+            raise ConfigError(f"{self.key}: {problem}; {way_out}", key=self.key)
 
     async def __call__(self, /, **arguments: Any) -> ToolOutput:
         specialist = self.specialist
@@ -154,7 +134,7 @@ class McpTool:
             result = await background.run_beside(self._call(values))
         except (ToolError, ToolFault) as error:
             raise type(error)(f"{self.name}: {error}") from error
-        view = find_picture(self.parameters, arguments)
+        view = remote.find_picture(self.parameters, arguments)
         return await concurrency.run_in_thread(self._read, result, view)
 
     async def _call(self, values: dict[str, Any]) -> "CallToolResult":
@@ -162,7 +142,7 @@ class McpTool:
 
     def _encode(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         spec = self.specialist
-        plain, pictures = encode_arguments(self.parameters, arguments, unit=spec.unit, form=spec.pictures)
+        plain, pictures = remote.encode_arguments(self.parameters, arguments, unit=spec.unit, form=spec.pictures)
         size = len(json.dumps(plain)) + sum(map(len, pictures.values()))
         if size > spec.max_request:
             raise ToolError(f"{self.name}: the call is too large ({size} bytes; allowed: {int(spec.max_request)})")
@@ -177,7 +157,7 @@ class McpTool:
         structured = result.structured_content
         if result.is_error:
             said = " ".join(texts).strip() or (json.dumps(structured) if structured else "the server gives no reason")
-            raise ToolError(f"{self.name}: {clean_text(said)[:MAX_WORDS]}")
+            raise ToolError(f"{self.name}: {remote.clean_text(said)[:MAX_WORDS]}")
         returns = self.specialist.tools[self.tool].returns
         facts: dict[str, Any] = structured if isinstance(structured, dict) else {}
         if not facts and returns != Returns():  # of servers that write their JSON as text only
@@ -185,16 +165,16 @@ class McpTool:
         if facts and texts and facts == {"result": texts[0]}:
             facts = {}
         texts = [text for text in texts if not repeats_facts(text, facts)]
-        output = read_reply(facts, returns, self.specialist.unit, view, self.name)
+        output = remote.read_reply(facts, returns, self.specialist.unit, view, self.name)
         if images and output.image is None:
             try:
-                output = replace(output, image=read_picture(images[0], "its picture", (PNG, JPEG)))
+                output = replace(output, image=remote.read_picture(images[0], "its picture", (remote.PNG, remote.JPEG)))
             except ToolError as error:
                 raise ToolFault(f"{self.name} gave a result that cannot be used: {error}") from error
             images = images[1:]
         left = [f"({len(images)} more pictures are not shown)"] if images else []
         left += [f"({others} parts of other kinds are not shown)"] if others else []
-        return replace(output, text="\n".join([*filter(None, [output.text, *map(clean_text, texts)]), *left]))
+        return replace(output, text="\n".join([*filter(None, [output.text, *map(remote.clean_text, texts)]), *left]))
 
     def _parse(self, texts: list[str]) -> dict[str, Any]:
         try:

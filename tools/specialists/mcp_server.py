@@ -62,18 +62,15 @@ class McpSettings(Section):
     url: Annotated[
         str | None, Field(description="in place of `command`: the address (streamable HTTP); this machine, or https")
     ] = None
-    variables: Annotated[
-        tuple[str, ...],
-        Field(description="environment variables that the program sees, beside PATH, HOME, USER and the like"),
-    ] = ()
+    variables: tuple[str, ...] = Field(
+        (), description="environment variables that the program sees, beside PATH, HOME, USER and the like"
+    )
     api_key_env: Annotated[
         str | None, Field(min_length=1, description="with `url`: the environment variable with the API key")
     ] = None
     start_timeout: Annotated[float, Field(gt=0, description="seconds for the server to start")] = 30.0
     concurrency: Annotated[int, Field(ge=1, le=256, description="calls in progress at once")] = 8
-    max_reply: ByteSize = Field(
-        default="16MiB", ge=1024, validate_default=True, description="with `url`: limit of a reply"
-    )
+    max_reply: ByteSize = Field("16MiB", ge=1024, validate_default=True, description="with `url`: limit of a reply")
 
     @property
     def server(self) -> "McpSettings":
@@ -86,7 +83,6 @@ class McpSettings(Section):
         return self.url or self.command[0]
 
 
-# ---------------------------------------------------------------------- one connection
 class McpSession:
     """One connection, in a task of its own, because the library's contexts must end in the task that entered them."""
 
@@ -136,7 +132,6 @@ class McpSession:
 
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[AbstractAsyncContextManager[Any]]:
-        """Yield the transport."""
         from mcp.client.stdio import StdioServerParameters, stdio_client
         from mcp.client.streamable_http import streamable_http_client
 
@@ -144,12 +139,10 @@ class McpSession:
         if settings.url is None:
             logging.getLogger("mcp.client.stdio").setLevel(logging.CRITICAL)  # a traceback for each line
             program, *arguments = settings.command
-            variables = read_variables(settings.variables)
-            parameters = StdioServerParameters(
-                command=program, args=arguments, env=variables, encoding_error_handler="replace"
-            )
+            env = read_variables(settings.variables)
+            server = StdioServerParameters(command=program, args=arguments, env=env, encoding_error_handler="replace")
             with self._open_stderr() as stderr:
-                yield self._watch(stdio_client(parameters, stderr))
+                yield self._watch(stdio_client(server, stderr))
             return
         key = read_api_key(settings.url, settings.api_key_env) if settings.api_key_env else None
         timeout = max(settings.start_timeout, SILENCE)
@@ -260,12 +253,10 @@ def build_http_client(url: str, key: str | None, *, max_reply: int, timeout: flo
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         response.stream = BoundedStream(response.stream)
 
-    return httpx2.AsyncClient(
-        timeout=httpx2.Timeout(timeout), event_hooks={"response": [bound]}, **build_client_settings(url, key)
-    )
+    hooks: Any = {"response": [bound]}
+    return httpx2.AsyncClient(timeout=httpx2.Timeout(timeout), event_hooks=hooks, **build_client_settings(url, key))
 
 
-# ---------------------------------------------------------------------- the server
 class McpServer:
     """The server of some settings, shared by all their tools."""
 
@@ -277,12 +268,8 @@ class McpServer:
         self._failed: tuple[float, str] | None = None  # when the last start failed, and why
 
     async def call(self, tool: str, arguments: Mapping[str, object], timeout: float) -> "CallToolResult":
-        """Return what the server's tool returns within `timeout` seconds.
-
-        Raises:
-            ToolError: the server refuses the arguments, in words for the model, which do not begin with a name.
-            ToolFault: the server cannot be used, or ended.
-        """
+        """Return what the server's tool returns within `timeout` seconds. Raise `ToolError` if it refuses the
+        arguments, in words for the model, which do not begin with a name, and `ToolFault` if it cannot be used."""
         from mcp.shared.exceptions import MCPError
         from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS, CallToolRequest, CallToolRequestParams, CallToolResult
 
@@ -301,9 +288,7 @@ class McpServer:
                 raise ToolFault(f"gave no result within {timeout:g} s") from None
             except Exception as error:
                 code = error.error.code if isinstance(error, MCPError) else None
-                if (
-                    code == CONNECTION_CLOSED and session.ended.is_set()
-                ):  # servers use this code for errors of their own
+                if code == CONNECTION_CLOSED and session.ended.is_set():  # servers use it for errors of their own
                     problem = session.describe("the connection is closed")
                     log.warning("the MCP server %s ended during a call of %s: %s", self.settings.name, tool, problem)
                     raise ToolFault("ended its server during the call") from None
@@ -335,7 +320,6 @@ class McpServer:
         return tools
 
     async def close(self) -> None:
-        """End the session, and the process."""
         if self._session is not None:
             self._session.ended.set()
             await asyncio.wait({self._session.task})
@@ -381,7 +365,6 @@ def _close_all(loop: asyncio.AbstractEventLoop) -> None:
             asyncio.run_coroutine_threadsafe(close(), loop).result(timeout=10)
 
 
-# ---------------------------------------------------------------------- what it offers
 def list_offered(settings: McpSettings, key: str) -> "dict[str, Tool]":
     """Return the tools of a server, which is started or asked, by name; `key` is where it stands in a config."""
     if importlib.util.find_spec("mcp") is None:
@@ -401,11 +384,7 @@ def list_offered(settings: McpSettings, key: str) -> "dict[str, Tool]":
 
 def record_tools(settings: McpSettings, pictures: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
     """Return the tools of a server as `tools` of a config: cleaned, cut and bounded. Arguments named in `pictures` are
-    pictures.
-
-    Raises:
-        ConfigError: the server cannot be used, or one of its schemas is refused.
-    """
+    pictures. Raise `ConfigError` if the server cannot be used, or one of its schemas is refused."""
     return {name: _record(name, tool, pictures) for name, tool in list_offered(settings, "mcp").items()}
 
 

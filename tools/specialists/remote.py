@@ -64,10 +64,8 @@ class Parameters(NamedTuple):
 
 
 def read_parameters(schema: Mapping[str, object], key: str) -> Parameters:
-    """Return the parameters that a JSON Schema of type object describes; `key` is where it stands, for messages.
-
-    Raises:
-        ConfigError: it is too large or too deep, refers outside itself, or cannot be checked in bounded time.
+    """Return the parameters that a JSON Schema of type object describes; `key` is where it stands, for messages. Raise
+    `ConfigError` if it is too large or too deep, refers outside itself, or cannot be checked in bounded time.
 
     >>> scale = {"anyOf": [{"$ref": "#/$defs/Scale"}, {"type": "null"}], "title": "Scale"}
     >>> found = read_parameters({"properties": {"scale": scale, "image": {"x-kind": "picture"}},
@@ -190,7 +188,6 @@ def _drop_null(spec: dict[str, Any]) -> dict[str, Any]:
     return spec
 
 
-# ---------------------------------------------------------------------- calls and replies
 MAX_MASKS = 100  # of a reply
 MAX_PICTURE = 2**26  # pixels of a picture that a server sends
 PNG, JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"
@@ -204,8 +201,7 @@ class Returns(Section):
     """What the fields of a server's reply mean; every other field is a fact.
 
     A path of boxes, points or masks is a field (`box`), a list (`boxes[]`), or a key in a list of objects
-    (`findings[].box`).
-    """
+    (`findings[].box`)."""
 
     text: Annotated[FieldName | None, Field(description="the field with the text that the model reads")] = None
     image: Annotated[FieldName | None, Field(description="the field with a picture to show: a PNG as Base64")] = None
@@ -220,9 +216,7 @@ class Returns(Section):
     points: Annotated[tuple[FieldName, ...], Field(description="paths of points [x, y]")] = ()
 
 
-def build_remote_tool(
-    name: str, function: Any, parameters: Parameters, description: str, max_calls: int | None
-) -> Tool:
+def build_remote_tool(name: str, function: Any, parameters: Parameters, words: str, max_calls: int | None) -> Tool:
     """Return a stateless tool whose coroutine function takes these parameters; raise `TypeError` for a name that is
     none."""
     if not is_tool_name(name):
@@ -230,7 +224,7 @@ def build_remote_tool(
     return Tool(
         name,
         function,
-        description,
+        words,
         parameters.properties,
         required=parameters.required,
         defaults={key: spec["default"] for key, spec in parameters.properties.items() if "default" in spec},
@@ -276,11 +270,8 @@ def encode_arguments(
 
 
 def read_reply(reply: Mapping[str, object], returns: Returns, unit: Unit, view: View | None, name: str) -> ToolOutput:
-    """Return the reply of a server as the output of the tool `name`, whose call had the picture `view`.
-
-    Raises:
-        ToolFault: a field does not hold what `returns` says.
-    """
+    """Return the reply of a server as the output of the tool `name`, whose call had the picture `view`. Raise
+    `ToolFault` if a field does not hold what `returns` says."""
     facts = dict(reply)
     colors = islice(cycle(COLORS), MAX_MASKS)
     drawn: np.ndarray | None = None
@@ -328,9 +319,7 @@ def clean_text(text: str) -> str:
 
 def read_picture(value: object, place: str, formats: Sequence[bytes] = (PNG,)) -> Source:
     """Return a picture that a server sent as Base64 or as a data URL; raise `ToolError`, which names the place.
-
-    `formats` are the first bytes of the files that are allowed.
-    """
+    `formats` are the first bytes of the files that are allowed."""
     if not isinstance(value, str):
         raise ToolError(f"{place} is no picture: a {type(value).__name__}; expected: a PNG as Base64")
     text = value.partition(",")[2] if value.startswith("data:") else value

@@ -68,8 +68,6 @@ class ModelRequest:
 
 @dataclass(frozen=True)
 class ServingSettings:
-    """How calls are collected."""
-
     max_batch: int = 16  # most calls in a batch
     wait: float = 0.005  # seconds to wait for further calls after the first
     timeout: float = 20.0  # seconds after which a batch is given up
@@ -175,12 +173,8 @@ class ModelServer:
             self._released = False
 
     async def ask(self, request: ModelRequest) -> Any:
-        """Return the result of a request.
-
-        Raises:
-            ToolError: the model refuses this request.
-            ToolFault: the model cannot be loaded, or failed on this request.
-        """
+        """Return the result of a request. Raise `ToolError` if the model refuses it, and `ToolFault` if the model
+        cannot be loaded, or fails on it."""
         if self.runner is None:
             if self._failure is not None:  # it was asked before: it is not loaded again for every call
                 raise ToolFault("is not available")
@@ -209,7 +203,6 @@ class ModelServer:
         self._inbox.put(call)
         return future
 
-    # ------------------------------------------------------------------ the dispatcher thread
     def _dispatch(self) -> None:
         while True:
             calls = self._collect()
@@ -336,10 +329,8 @@ os.register_at_fork(after_in_child=_servers.clear)  # a child process has none o
 
 def get_server(key: Hashable, load: Callable[[], Runner], settings: ServingSettings) -> ModelServer:
     """Return the server of a model; a new one if no specialist has named this model yet.
-
     `key` is everything that decides how the model is loaded. Of the settings of several specialists that share a model,
-    the smaller value of each holds.
-    """
+    the smaller value of each holds."""
     with _servers_lock:
         server = _servers.get(key)
         if server is None:

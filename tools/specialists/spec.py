@@ -28,6 +28,7 @@ C = TypeVar("C", bound="type[Specialist]")
 SEEN = "it gets pictures at the resolution of the file, of at most so many pixels; null: as shown"
 MaxPixels = Annotated[int | None, Field(ge=1, description=SEEN)]
 SPECIALISTS: "dict[str, type[Specialist]]" = {}  # by the `kind` in YAML
+CALLABLE = "a function, a `Tool`, or an object that can be called"
 
 
 class Specialist(Section):
@@ -35,10 +36,9 @@ class Specialist(Section):
 
     kind: ClassVar[str] = ""
     sends: ClassVar[str] = "pictures"  # what goes to `address`
-    description: Annotated[
-        str | None,
-        Field(min_length=1, description="what the model reads about the tool; default: the kind's own words"),
-    ] = None
+    description: str | None = Field(
+        None, min_length=1, description="what the model reads about the tool; default: the kind's own words"
+    )
     max_calls: Annotated[
         int | None, Field(ge=0, description="calls of the tool in an episode; `max_calls` of the environment overrides")
     ] = None
@@ -119,18 +119,12 @@ def list_kinds() -> list[str]:
 
 
 def get_specialist_class(kind: str) -> type[Specialist]:
-    """Return the class of a `kind` in YAML.
-
-    `plugins.py` names the module of each kind; it is imported when the kind is first asked for.
-
-    Raises:
-        ConfigError: there is no such kind.
-    """
+    """Return the class of a `kind` in YAML; raise `ConfigError` if there is none.
+    `plugins.py` names the module of each kind; it is imported when the kind is first asked for."""
     if kind not in SPECIALISTS:
         plugins.import_plugin("specialists", kind)
     if kind not in SPECIALISTS:
-        kinds = list_kinds()
-        raise ConfigError(describe_unknown("kind of specialist", kind, kinds), key="kind")
+        raise ConfigError(describe_unknown("kind of specialist", kind, list_kinds()), key="kind")
     return SPECIALISTS[kind]
 
 
@@ -174,9 +168,8 @@ def declare_tools(specialists: Mapping[str, Specialist], taken: Mapping[str, Too
             raise ConfigError(f"{path}: {error}", key=path) from error
         for tool in declared:
             if tool.name in taken or tool.name in tools:
-                raise ConfigError(
-                    f"{path}: there is a tool named {tool.name!r} already; allowed: any other name", key=path
-                )
+                problem = f"there is a tool named {tool.name!r} already; allowed: any other name"
+                raise ConfigError(f"{path}: {problem}", key=path)
             if specialist.max_pixels is not None:
                 if tool.stateful:
                     problem = f"{tool.name} works on the view; allowed: null, or a tool that takes pictures"
@@ -217,9 +210,5 @@ class FunctionSpecialist(Specialist):
             limit = loaded.max_calls if self.max_calls is None else self.max_calls
             return [replace(loaded, name=name, description=words, max_calls=limit)]
         if not callable(loaded) or isinstance(loaded, type):
-            raise ConfigError(
-                f"{key} = {self.function!r}: is a {type(loaded).__name__}; allowed: a function, a `Tool`, or an object "
-                "that can be called",
-                key=key,
-            )
+            raise ConfigError(f"{key} = {self.function!r}: is a {type(loaded).__name__}; allowed: {CALLABLE}", key=key)
         return [Tool.from_function(loaded, name, self.description, self.max_calls)]

@@ -15,7 +15,7 @@ Where a layer sees less or more (a window, a chunk, an image all of itself), the
 layer instead. A layer that carries a state cannot read two rests after one prompt: episodes are then rows of their own,
 padded right, where the model's own masks are right. A model without such a backbone gets each episode alone, as pixels.
 
-Used of transformers and torch, and checked by `tests/training/grpo/test_logprobs.py`:
+Used of transformers and torch, and checked by `tests/training/grpo/test_logprobs.py` and `test_family_losses.py`:
 
 | name | what is relied on |
 | --- | --- |

@@ -96,9 +96,7 @@ def _describe_data(config: Config) -> tuple[str, list[str]]:
     data = [block["data"] for block in blocks if isinstance(block, Mapping) and isinstance(block.get("data"), Mapping)]
     sources = [source for section in data if isinstance(source := section.get("source"), str)]
     on_hub = [source for source in sources if is_hub_name(source)]
-    words = [
-        f"`{source}`" if source in on_hub else f"`{Path(source).name}`, a file of its trainer" for source in sources
-    ]
+    words = [f"`{name}`" if name in on_hub else f"`{Path(name).name}`, a file of its trainer" for name in sources]
     return ", ".join(words) or "the environment's own tasks", on_hub
 
 

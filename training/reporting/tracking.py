@@ -48,9 +48,8 @@ def check_trackers(names: Sequence[str]) -> None:
 
     for name in names:
         if name not in INTEGRATION_TO_CALLBACK:
-            raise ConfigError(
-                f"log.report_to: {describe_unknown('tracker', name, INTEGRATION_TO_CALLBACK)}", key="log.report_to"
-            )
+            problem = describe_unknown("tracker", name, INTEGRATION_TO_CALLBACK)
+            raise ConfigError(f"log.report_to: {problem}", key="log.report_to")
         installed = get_available_reporting_integrations()
         if name not in installed:
             raise ConfigError(

@@ -25,37 +25,30 @@ RIGHT = viewer.write_answer(ENV, ENV.tasks[0])
 KEY = "sk-proj-Zx91Yw82Vu73Ts64Rq55Po46"
 
 HERE = [
-    "http://127.0.0.1", "http://127.0.0.1:8000/v1", "https://127.255.255.254/", "http://localhost",
-    "http://LOCALHOST:1/v1", "HTTP://LocalHost", "http://[::1]:8000/v1", "http://[0:0:0:0:0:0:0:1]",
-    "http://[::ffff:127.0.0.1]:80/v1", "http://[::ffff:7f00:1]", "http://127.1", "http://0x7f.1",
-    "http://0x7f000001", "http://2130706433", "http://017700000001",
+    "http://127.0.0.1:8000/v1", "https://127.255.255.254/", "http://LOCALHOST:1/v1", "http://[0:0:0:0:0:0:0:1]",
+    "http://[::ffff:7f00:1]", "http://127.1", "http://0x7f.1", "http://2130706433", "http://017700000001",
 ]  # fmt: skip
 ELSEWHERE = [
-    "http://0.0.0.0:8000/v1", "http://0", "http://[::]", "http://localhost.evil.com",
-    "http://localhost.localdomain", "http://evil.localhost", "http://localhost.", "http://127.0.0.1.",
-    "http://127.0.0.1.evil.com", "http://127.0.0.1.nip.io", "http://0127.0.0.1", "http://128.0.0.1",
-    "http://192.168.0.1", "http://169.254.169.254/latest/meta-data", "http://[::ffff:10.0.0.1]",
-    "http://[::127.0.0.1]", "http://[64:ff9b::7f00:1]", "http://[2002:7f00:1::]", "http://[fe80::1]",
-    "http://xn--localhost-", "http://xn--localhst-4wb.com", "http://loca1host", "http://local_host",
-    "http://1.2.3.4:127", "https://api.openai.com/v1",
+    "http://0.0.0.0:8000/v1", "http://0", "http://[::]", "http://localhost.evil.com", "http://evil.localhost",
+    "http://localhost.", "http://127.0.0.1.", "http://127.0.0.1.nip.io", "http://0127.0.0.1", "http://128.0.0.1",
+    "http://169.254.169.254/latest/meta-data", "http://[::ffff:10.0.0.1]", "http://[::127.0.0.1]",
+    "http://[64:ff9b::7f00:1]", "http://[fe80::1]", "http://xn--localhst-4wb.com", "http://local_host",
+    "https://api.openai.com/v1",
 ]  # fmt: skip
 REFUSED = [
-    "", "localhost", "localhost:8000", "127.0.0.1:8000/v1", "//localhost", "http:/localhost", "http:localhost",
-    "http://", "http:///v1", "http://:8000", "ftp://localhost", "file:///etc/passwd", "unix:///run/x.sock",
-    "http+unix://localhost", "javascript:alert(1)", "http://localhost@evil.com", "http://user:pass@localhost",
-    "http://127.0.0.1:8000@evil.com/v1", "http://evil.com#@localhost", "http://evil.com?@localhost",
-    "http://localhost?key=sk-1", "http://localhost/#x", "http://localhost\\@evil.com", "http://localhost\\.evil.com",
-    "http://evil.com\\localhost", "http://localhost/v1\\x", "http://localhost /v1", " http://localhost",
-    "http://localhost\n", "http://local\thost", "http://localhost\x00.evil.com", "http://%6c%6f%63%61%6c%68%6f%73%74",
-    "http://%31%32%37.0.0.1", "http://localhost%2eevil.com", "http://localhost%00.evil.com", "http://127。0。0。1",
-    "http://１２７.0.0.1", "http://ⓛocalhost", "http://locаlhost",  # Cyrillic
-    "http://127.0.0.1:", "http://localhost:0", "http://localhost:65536", "http://localhost:99999",
-    "http://localhost:+80", "http://localhost:８０", "http://localhost:80:80", "http://[::1", "http://::1/",
-    "http://[::1]evil.com", "http://[::1%25lo]", "http://[::1%lo]", "http://[127.0.0.1]", "http://[v1.x]",
-    "http://[1:2:3:4:5:6:7:8:9]", "http://a..b", "http://.localhost", "http://-localhost",
-    "http://" + "a" * 64 + ".com", "http://" + "a." * 200 + "com", "http://localhost/ä", "http://localhost/\ud800",
-    None, 7, b"http://localhost", ["http://localhost"], "http://me:hunter2@host/v1", "http://host/v1?key=hunter2",
-    "http://host/#hunter2", "hunter2@host",
+    "", "localhost:8000", "127.0.0.1:8000/v1", "//localhost", "http:/localhost", "http:///v1", "http://:8000",
+    "file:///etc/passwd", "http+unix://localhost", "javascript:alert(1)", "http://127.0.0.1:8000@evil.com/v1",
+    "http://evil.com#@localhost", "http://evil.com?@localhost", "http://localhost?key=sk-1", "http://localhost/#x",
+    "http://localhost\\@evil.com", "http://evil.com\\localhost", "http://localhost/v1\\x", "http://localhost /v1",
+    " http://localhost", "http://localhost\n", "http://local\thost", "http://localhost\x00.evil.com",
+    "http://%31%32%37.0.0.1", "http://localhost%2eevil.com", "http://127。0。0。1", "http://１２７.0.0.1",
+    "http://ⓛocalhost", "http://locаlhost",  # Cyrillic
+    "http://127.0.0.1:", "http://localhost:0", "http://localhost:65536", "http://localhost:+80",
+    "http://localhost:８０", "http://localhost:80:80", "http://[::1", "http://::1/", "http://[::1]evil.com",
+    "http://[::1%25lo]", "http://[127.0.0.1]", "http://[v1.x]", "http://[1:2:3:4:5:6:7:8:9]", "http://a..b",
+    "http://.localhost", "http://-localhost", "http://" + "a" * 64 + ".com", "http://" + "a." * 200 + "com",
+    "http://localhost/ä", "http://localhost/\ud800", None, b"http://localhost", "http://me:hunter2@host/v1",
+    "http://host/v1?key=hunter2", "http://host/#hunter2", "hunter2@host",
 ]  # fmt: skip
 
 
@@ -106,24 +99,21 @@ def test_every_http_client_of_the_package_is_set_up_in_one_place():
 def test_the_default_key_goes_to_openai_only(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     assert [read_api_key(f"https://{host}/v1", None) for host in ("api.openai.com", "API.openai.com:443")] == [KEY] * 2
-    for url in [
-        "http://127.0.0.1:8000/v1", "http://localhost/v1", "http://api.openai.com/v1",
-        "https://api.openai.com.evil.com/v1", "https://evil-api.openai.com/v1", "https://api.openai.com./v1",
-        "https://openai.com/v1", "https://apiXopenai.com/v1", "https://api-openai.com/v1",
-        "https://example.org/api.openai.com", "https://example.org/v1",
-    ]:  # fmt: skip
+    for url in (
+        "http://localhost/v1", "http://api.openai.com/v1", "https://api.openai.com.evil.com/v1",
+        "https://evil-api.openai.com/v1", "https://api.openai.com./v1", "https://openai.com/v1",
+        "https://example.org/api.openai.com",
+    ):  # fmt: skip
         assert read_api_key(url, None) is None
 
 
 @each("name", [
-    "GITHUB_TOKEN", "GH_TOKEN", "GITHUB_API_TOKEN", "GITLAB_API_TOKEN", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN",
-    "HF_API_KEY", "HUGGINGFACEHUB_API_TOKEN", "AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN",
-    "AWS_API_KEY", "SSH_AUTH_SOCK", "SSH_KEY", "SSH_API_KEY", "WANDB_API_KEY", "COMET_API_KEY", "NEPTUNE_API_TOKEN",
+    "GITHUB_TOKEN", "GH_TOKEN", "GITLAB_API_TOKEN", "HF_API_KEY", "HUGGINGFACEHUB_API_TOKEN", "AWS_SECRET_ACCESS_KEY",
+    "AWS_API_KEY", "SSH_AUTH_SOCK", "SSH_API_KEY", "WANDB_API_KEY", "COMET_API_KEY", "NEPTUNE_API_TOKEN",
     "KAGGLE_API_TOKEN", "NPM_API_TOKEN", "PYPI_API_TOKEN", "TWINE_PASSWORD", "SLACK_API_TOKEN", "STRIPE_API_KEY",
-    "CLOUDFLARE_API_TOKEN", "DATABASE_URL", "PGPASSWORD", "HOME", "PATH", "USER", "PRIVATE_KEY", "SECRET", "TOKEN",
-    "KEY", "PASSWORD", "api_key_but_not", "API_KEY_FILE", "API_KEY\n", "API_KEY ", "", " ", "MY-API_KEY",
-    "MY API_KEY", "ÄPI_KEY", "CF_API_TOKEN", "DIGITALOCEAN_API_TOKEN", "VAULT_API_TOKEN", "JIRA_API_TOKEN",
-    "NEW_RELIC_API_KEY", "vercel_api_token", "CI_JOB_API_TOKEN",
+    "CLOUDFLARE_API_TOKEN", "HOME", "PRIVATE_KEY", "SECRET", "TOKEN", "KEY", "api_key_but_not", "API_KEY_FILE",
+    "API_KEY\n", "", " ", "MY-API_KEY", "MY API_KEY", "ÄPI_KEY", "CF_API_TOKEN", "DIGITALOCEAN_API_TOKEN",
+    "VAULT_API_TOKEN", "JIRA_API_TOKEN", "NEW_RELIC_API_KEY", "vercel_api_token", "CI_JOB_API_TOKEN",
 ])  # fmt: skip
 def test_variables_that_hold_other_secrets_are_not_read(monkeypatch, name):
     if name.strip():
@@ -154,7 +144,7 @@ def test_no_key_travels_unencrypted(monkeypatch, url):
 
 
 def test_a_file_cannot_send_a_providers_key_to_another_host(monkeypatch):
-    for name in ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENROUTER_API_KEY", "openai_api_key", "GEMINI_API_KEY"]:
+    for name in ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENROUTER_API_KEY", "GEMINI_API_KEY"]:
         monkeypatch.setenv(name, KEY)
         with pytest.raises(ConfigError, match="this key goes to"):
             read_api_key("https://judge.example/v1", name)
@@ -206,7 +196,7 @@ def test_requests_to_this_machine_use_no_proxy(monkeypatch):
     assert len(server.requests) == 1
 
 
-@each("more", [(), ("endpoint.api_key_env=GITHUB_TOKEN",), ("endpoint.api_key_env=UNSET_API_KEY",)])
+@each("more", [(), ("endpoint.api_key_env=GITHUB_TOKEN",)])
 def test_the_command_sends_no_key_that_was_not_named(viewbox, tmp_path, monkeypatch, more):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)

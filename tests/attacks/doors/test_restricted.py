@@ -33,7 +33,7 @@ from viewbox.plugins import ENVIRONMENTS
 from viewbox.publish import publish
 from viewbox.publish.model import publish_model
 from viewbox.records import Episode, Message, Reply, Task, ToolCall
-from viewbox.rewards import BrierReward, CombinedReward, ExactMatchReward, build
+from viewbox.rewards import BrierReward, CombinedReward, ExactMatchReward
 from viewbox.rewards.declare import AnswerFunction, EpisodeFunction
 from viewbox.rollouts.exchange.export import check_push, export_run
 from viewbox.rollouts.exchange.importing import import_file
@@ -111,9 +111,7 @@ def attempt(function, *args, **kwargs):
 
 # ---------------------------------------------------------------------- the endpoint of a rollout
 SPELLINGS = [  # how a URL is read is in test_hosts.py
-    "http://0.0.0.0:{port}/v1", "http://localhost.evil.com:{port}/v1",
-    "http://hospital.example:{port}/v1/chat/completions", "http://[::]:{port}/v1",
-    "http://127.0.0.1@evil.com:{port}/v1", "http://evil.com:{port}?@localhost/v1",
+    "http://0.0.0.0:{port}/v1", "http://localhost.evil.com:{port}/v1", "http://127.0.0.1@evil.com:{port}/v1",
 ]  # fmt: skip
 
 
@@ -409,20 +407,18 @@ __all__ = ["WardTaskset", "ViewboxEnv", "ViewboxHarness"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("module", "away"), [("hospital", True), ("hospital", False), ("open_house", True)])
-def test_verifiers_sends_no_image_elsewhere(monkeypatch, hospital, elsewhere, module, away):
+@pytest.mark.parametrize("module", ["hospital", "open_house"])
+def test_verifiers_sends_no_image_elsewhere(monkeypatch, hospital, elsewhere, module):
     pytest.importorskip("verifiers")
-    name = f"ward_{module}_{away}".lower()
+    name = f"ward_{module}"
     (hospital / f"{name}.py").write_text(TASKSET.format(module=module))
     push = [] if module == "hospital" else ["--no-push"]  # it is on by default
-    url = elsewhere.away if away else elsewhere.url
-    given = [name.replace("_", "-"), "--model", "m", "--client.base-url", url, "--no-rich", "-n", "1", *push]
+    given = [name.replace("_", "-"), "--model", "m", "--client.base-url", elsewhere.away, "--no-rich", "-n", "1", *push]
     monkeypatch.delenv("PRIME_RUNS_MODE", raising=False)  # the adapter sets it
     run_command("vf-eval", *given, "-o", hospital / "out", path=hospital, cwd=hospital)
     (saved,) = (hospital / "out").rglob("traces.jsonl")
     if module == "hospital":
         assert os.environ["PRIME_RUNS_MODE"] == "disabled"
-    if module == "hospital" and away:
         assert elsewhere.connections == []
         assert "verifiers sends its images to http://0.0.0.0" in saved.read_text()
     else:
@@ -487,16 +483,12 @@ def test_figures_may_be_tracked_but_not_what_is_printed(monkeypatch):
     assert os.environ["WANDB_CONSOLE"] == "off"
 
 
-@each("more", [
-    ["train.push_to_hub=true"], ["log.send_images=true", "log.report_to=[wandb]"],
-    ["train.push_to_hub=true", f"env={json.dumps(HELD_OUT)}"],
-])  # fmt: skip
-def test_the_command_to_train_says_so_before_anything_is_loaded(viewbox, hospital, more):
+def test_the_command_to_train_says_so_before_anything_is_loaded(viewbox, hospital):
     (hospital / "rows.csv").write_text(CSV)
-    raw = {"model": {"name": "package:tiny_viewer"}, "env": {"name": "hospital:Env"}}
+    raw = {"model": {"name": "package:tiny_viewer"}, "env": HELD_OUT, "train": {"push_to_hub": True}}
     (hospital / "run.yaml").write_text(yaml.safe_dump(raw))
     given = ("rollout.max_completion_tokens=2000", "train.use_cpu=true", "train.bf16=false")
-    code, _, err = viewbox("train", "run.yaml", "--dry-run", *given, *more)
+    code, _, err = viewbox("train", "run.yaml", "--dry-run", *given)
     assert (code, "its data is restricted to this machine" in err) == (2, True)
 
 
@@ -532,11 +524,3 @@ def test_blocks_add_up_and_end():
         check_sending("http://localhost")
     check_sending("https://evil.com")
     assert seen == ["https://evil.com"]
-
-
-def test_what_a_judge_in_a_file_says_of_itself_is_checked(elsewhere):
-    spec = {"type": "judge", "field": "label", "endpoint": elsewhere.away, "model": "judge"}
-    assert attempt(lambda: Scans(reward=build(spec)))
-    assert build(spec).remote == elsewhere.away
-    play(Free(reward=build(spec)), lambda messages: RIGHT)
-    assert len(elsewhere.requests) == 1

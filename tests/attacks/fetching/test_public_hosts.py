@@ -25,24 +25,18 @@ NOT_ALLOWED = "its host is not an allowed one"
 NO_URL = "it is not scheme://host[:port][/path][?query] in ASCII"
 REFUSED = {
     # this machine and its network, in some of their spellings
-    "https://127.0.0.1/": NOT_ALLOWED, "https://0x7f.1/": NOT_ALLOWED, "https://2130706433/": NOT_ALLOWED,
-    "https://169.254.169.254/latest/meta-data": NOT_ALLOWED, "https://[::ffff:127.0.0.1]/": NOT_ALLOWED,
-    "https://[fe80::1%25eth0]/": NO_URL, "https://[::1": NO_URL, "https://[1:2:3:4:5:6:7:8:9]/": "not an IPv6 address",
-    "https://localhost/": NOT_ALLOWED,
+    "https://0x7f.1/": NOT_ALLOWED, "https://169.254.169.254/latest/meta-data": NOT_ALLOWED,
+    "https://[::ffff:127.0.0.1]/": NOT_ALLOWED, "https://[fe80::1%25eth0]/": NO_URL,
+    "https://[1:2:3:4:5:6:7:8:9]/": "not an IPv6 address",
     # the host looks like the allowed one
     f"https://{HOST}.evil.example/": NOT_ALLOWED, f"https://x.{HOST}/": NOT_ALLOWED,
-    "https://nlm.nih.gov/": NOT_ALLOWED, f"https://{HOST}./": NOT_ALLOWED, "https://openi..nlm.nih.gov/": NO_URL,
-    f"https://.{HOST}/": NO_URL, "https://openi.nlm.nih.gοv/": NO_URL,  # Greek
-    "https://openi.nlm.nih.gov\u200b/": NO_URL, "https://openi.nlm.nih.xn--gv-jbc/": NOT_ALLOWED,
-    "https://%6fpeni.nlm.nih.gov/": NO_URL, f"https://{HOST}%00.evil.example/": NO_URL,
-    f"https://{'a' * 64}.{HOST}/": NO_URL,
+    f"https://{HOST}./": NOT_ALLOWED, "https://openi.nlm.nih.gοv/": NO_URL,  # Greek
+    "https://openi.nlm.nih.xn--gv-jbc/": NOT_ALLOWED, f"https://{HOST}%00.evil.example/": NO_URL,
     # user names, other ports, other schemes
     f"https://{HOST}@evil.example/": NO_URL, f"https://user:hunter2@{HOST}/": NO_URL,
-    f"https://evil.example#@{HOST}/": NO_URL, f"https://evil.example?@{HOST}/": NOT_ALLOWED,
-    f"https://evil.example\\@{HOST}/": NO_URL, f"https://{HOST}:80/": "its port is 80",
-    f"https://{HOST}:65536/": "port 65536", f"https://{HOST}:443:443/": NO_URL, f"http://{HOST}/": "its scheme is http",
-    f"file://{HOST}/etc/passwd": "its scheme is file", "data:image/png;base64,AAAA": NO_URL, f"//{HOST}/": NO_URL,
-    "": NO_URL,
+    f"https://evil.example?@{HOST}/": NOT_ALLOWED, f"https://evil.example\\@{HOST}/": NO_URL,
+    f"https://{HOST}:80/": "its port is 80", f"https://{HOST}:65536/": "port 65536",
+    f"http://{HOST}/": "its scheme is http", "data:image/png;base64,AAAA": NO_URL, f"//{HOST}/": NO_URL, "": NO_URL,
     # a key in the query
     "https://evil.example/a?api_key=hunter2": NOT_ALLOWED, "https://evil.example/a?q=1&api_key=hunter2#hunter2": NO_URL,
     # characters
@@ -115,14 +109,13 @@ def test_the_server_is_asked_for_what_the_url_says_under_its_name(tmp_path):
     assert server.names == [HOST]
 
 
-INSIDE = ["0.0.0.0", "10.0.0.1", "100.64.0.1", "127.0.0.1", "169.254.169.254", "172.16.0.1", "192.0.2.1", "192.168.0.1"]
-INSIDE += ["198.18.0.1", "224.0.0.251", "239.255.255.250", "240.0.0.1", "255.255.255.255", "::", "::1", "2001:db8::1"]
-INSIDE += ["::ffff:127.0.0.1", "::ffff:10.0.0.1", "fc00::1", "fd00:ec2::254", "fe80::1", "fe80::1%eth0", "ff02::1"]
-INSIDE += ["ff0e::1", "127.1", "2130706433", "127.0.0.1\n", "", "localhost", "/run/docker.sock"]
+INSIDE = ["0.0.0.0", "10.0.0.1", "100.64.0.1", "127.0.0.1", "169.254.169.254", "172.16.0.1", "192.0.2.1", "198.18.0.1"]
+INSIDE += ["224.0.0.251", "239.255.255.250", "240.0.0.1", "::", "::1", "2001:db8::1", "::ffff:10.0.0.1", "fc00::1"]
+INSIDE += ["fe80::1%eth0", "ff0e::1", "127.1", "127.0.0.1\n", "", "localhost"]
 
 
 def test_addresses_inside_are_not_public_and_others_are():
-    assert [one for one in INSIDE if is_public(one)] == []
+    assert [address for address in INSIDE if is_public(address)] == []
     outside = [PUBLIC, "8.8.8.8", "100.63.255.255", "172.32.0.0", "2607:f220:41e:4290::110", "2a00:1450:4001::1"]
     assert all(map(is_public, outside))
 
@@ -172,28 +165,6 @@ def test_the_next_address_of_a_name_is_tried_if_the_first_does_not_answer(tmp_pa
         assert fetch(transport) == b"a"
 
 
-@each("location", [
-    f"https://{OTHER}/", f"http://{HOST}/", "//127.0.0.1/", f"https://{HOST}:8443/", "https://[", "file:///a",
-])  # fmt: skip
-def test_a_redirect_elsewhere_is_not_followed(tmp_path, location):
-    moved = send_bytes(302, b"", Location=location)
-    assert "HTTP 302" in str(refuse(tmp_path, moved))
-    assert len(fetch_from.server.requests) == 1
-
-
-@each("coding", ["gzip", "br", "identity, gzip", "x\x1b[2J"])
-def test_compressed_content_is_refused_and_never_unpacked(tmp_path, coding):
-    bomb = gzip.compress(bytes(50 * 2**20))
-    assert "is compressed" in str(refuse(tmp_path, send_bytes(200, bomb, Content_Encoding=coding)))
-
-
-def test_too_much_is_refused_and_not_read_to_its_end(tmp_path):
-    assert "larger than 65536 bytes" in str(refuse(tmp_path, flood_body, max_body=2**16))
-    assert fetch_from.server.flooded < 20 * 2**20  # what the sockets hold; 50 MB were to come
-    assert fetch_from(tmp_path, send_bytes(200, b"abc"), max_body=3) == b"abc"
-    assert "larger than 2 bytes" in str(refuse(tmp_path, send_bytes(200, b"abc"), max_body=2))
-
-
 def drip_headers(handler):
     handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
     for number in range(2000):
@@ -202,22 +173,38 @@ def drip_headers(handler):
         time.sleep(0.05)
 
 
-@each("answer", [drip_body, drip_headers, send_hints])
-def test_a_slow_server_costs_the_time_limit_only(tmp_path, answer):
-    started = time.monotonic()
-    assert "no whole reply within 0.5 s" in str(refuse(tmp_path, answer, attempt_timeout=0.5))
-    assert time.monotonic() - started < 5
-
-
-@each("broken", [
+BOMB = gzip.compress(bytes(50 * 2**20))
+BROKEN = [
     hang_up, cut_body, send_raw(b"SSH-2.0-OpenSSH_9.6\r\n\r\n"),
     send_raw(b"HTTP/1.1 200 OK\r\n" + b"X: " + b"a" * 2**20 + b"\r\n\r\n"),
     send_raw(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab"),
     send_raw(b"HTTP/1.1 200 OK\r\nX: \x1b]52;c;a\x07\x00\r\n\r\n"),
+]  # fmt: skip
+
+
+@each("answer, words, settings", [
+    *((send_bytes(302, b"", Location=to), "HTTP 302", {}) for to in (
+        f"https://{OTHER}/", f"http://{HOST}/", "//127.0.0.1/", f"https://{HOST}:8443/", "https://[", "file:///a")),
+    *((send_bytes(200, BOMB, Content_Encoding=coding), "is compressed", {}) for coding in (
+        "gzip", "br", "identity, gzip", "x\x1b[2J")),
+    (flood_body, "larger than 65536 bytes", {"max_body": 2**16}),
+    (send_bytes(200, b"abc"), "larger than 2 bytes", {"max_body": 2}),
+    *((slow, "no whole reply within 0.5 s", {"attempt_timeout": 0.5}) for slow in (
+        drip_body, drip_headers, send_hints)),
+    *((broken, "disconnected", {}) for broken in BROKEN),
 ])  # fmt: skip
-def test_after_a_broken_response_there_is_another_attempt(tmp_path, broken):
-    assert "disconnected" in str(refuse(tmp_path, broken))
-    assert fetch_from(tmp_path, broken, send_bytes(200, b"a"), attempts=2, first_pause=0.01) == b"a"
+def test_what_is_no_plain_reply_of_the_host_is_refused_and_little_of_it_is_read(tmp_path, answer, words, settings):
+    started = time.monotonic()
+    assert words in str(refuse(tmp_path, answer, **settings))
+    assert time.monotonic() - started < 5
+    assert len(fetch_from.server.requests) == 1
+    assert fetch_from.server.flooded < 20 * 2**20  # what the sockets hold; 50 MB were to come
+
+
+def test_a_reply_of_just_the_size_is_read_and_after_a_broken_one_there_is_another_attempt(tmp_path):
+    assert fetch_from(tmp_path, send_bytes(200, b"abc"), max_body=3) == b"abc"
+    for broken in BROKEN:
+        assert fetch_from(tmp_path, broken, send_bytes(200, b"a"), attempts=2, first_pause=0.01) == b"a"
 
 
 # ---------------------------------------------------------------------- who answers

@@ -41,29 +41,24 @@ def make_png():
     frames = chunk(b"acTL", struct.pack(">II", 9, 0)) + chunk(b"fcTL", frame)
     yield from (
         # sizes, depths, colors and pixels
-        *(png(40_000, 40_000, depth, color) for color in (0, 2, 3, 4, 6) for depth in (8, 16)),
-        *(png(depth=depth) for depth in (0, 3, 7, 32, 255)), *(png(color=color) for color in (1, 5, 7, 255)),
-        *(png(width, height, data=b"") for width, height in ((0, 4), (4, 0), (BIG, BIG), (2**32 - 1, 1), (1, BIG))),
-        png(data=b""), png(data=b"\0" * 50), png(500, 500, data=zlib.compress(bytes(100))),
-        png(data=zlib.compress(bytes(5 * 10**7))), ("no end", png(end=False)),
+        png(40_000, 40_000), png(40_000, 40_000, 16, 6), png(depth=3), png(color=5),
+        *(png(width, height, data=b"") for width, height in ((0, 4), (2**32 - 1, 1), (1, BIG))),
+        png(data=b"\0" * 50), png(500, 500, data=zlib.compress(bytes(100))), png(data=zlib.compress(bytes(5 * 10**7))),
+        ("no end", png(end=False)),
         # chunks that are wrong, too many, too long, or inflate
-        png(before=chunk(b"tEXt", b"a\0b", crc=7)), png(before=chunk(b"PLTE", bytes(6), crc=7)),
-        png(before=struct.pack(">I", BIG) + b"tEXt"),
+        png(before=chunk(b"PLTE", bytes(6), crc=7)), png(before=struct.pack(">I", BIG) + b"tEXt"),
         png(before=chunk(b"IHDR", struct.pack(">IIBBBBB", 9, 9, 8, 2, 0, 0, 0)) * 1000),
         ("header grows later", png(after=chunk(b"IHDR", struct.pack(">IIBBBBB", 30_000, 30_000, 8, 6, 0, 0, 0)))),
         ("texts by the thousand", png(before=chunk(b"tEXt", b"k\0v") * 20_000)),
-        png(before=chunk(b"zTXt", b"k\0\0" + zlib.compress(bytes(10**8)))),
         png(before=chunk(b"zTXt", b"k\0\0" + zlib.compress(bytes(900_000))) * 200),
         png(before=chunk(b"iTXt", b"k\0\1\0\0\0" + zlib.compress(bytes(10**8)))),
         png(before=chunk(b"iCCP", b"k\0\0" + zlib.compress(bytes(10**8)))),
         # palettes, transparency, EXIF, gamma, interlace, frames
-        png(color=3), png(color=3, before=chunk(b"PLTE", bytes(3000))), png(color=3, before=chunk(b"PLTE", bytes(4))),
+        png(color=3), png(color=3, before=chunk(b"PLTE", bytes(3000))),
         png(color=3, before=chunk(b"PLTE", bytes(6)) + chunk(b"tRNS", bytes(5000))),
-        png(color=2, before=chunk(b"tRNS", b"\0")), png(before=chunk(b"eXIf", bytes(range(256)) * 40)),
-        png(before=chunk(b"eXIf", ifd_loop()[: 10**4])),
+        png(before=chunk(b"eXIf", bytes(range(256)) * 40)), png(before=chunk(b"eXIf", ifd_loop()[: 10**4])),
         png(before=chunk(b"gAMA", bytes(4)) + chunk(b"pHYs", bytes(3)) + chunk(b"cHRM", bytes(1))), png(interlace=7),
-        png(BIG, 1, interlace=1),
-        *(png(before=chunk(b"acTL", struct.pack(">II", count, 0))) for count in (0, 2, 5000, 2**32 - 1)),
+        *(png(before=chunk(b"acTL", struct.pack(">II", count, 0))) for count in (0, 2, 5000)),
         png(before=chunk(b"acTL", struct.pack(">II", 2, 0)) + chunk(b"fcTL", control)),
         png(before=frames, after=chunk(b"fdAT", struct.pack(">I", 77) + b"x") * 9),
         png(16_000, 16_000, color=2, before=chunk(b"acTL", struct.pack(">II", 4000, 0))),
@@ -85,22 +80,19 @@ def make_jpeg():
     start = plain.index(b"\xff\xda")
     yield from (
         # sizes, scans, segments
-        *(sized(height, width) for height, width in ((65535, 65535), (0, 17), (12, 0), (1, 65535), (30_000, 30_000))),
-        *((f"{count} scans", slow[:-2] + scan * count + b"\xff\xd9") for count in (300, 3000)),
-        plain[:start] + b"\xff\xd9", plain[:2] + plain[plain.index(b"\xff\xc0") :],
+        *(sized(height, width) for height, width in ((65535, 65535), (0, 17), (1, 65535))),
+        ("3000 scans", slow[:-2] + scan * 3000 + b"\xff\xd9"), plain[:2] + plain[plain.index(b"\xff\xc0") :],
         plain[: start + 14] + b"\xff\xd0\xff\xd1" * 50_000, plain[: start + 14] + b"\xff\x00" * 10**6,
         plain[: start + 1], ("comments by the thousand", plain[:2] + (b"\xff\xfe\x00\x03x" * 20_000) + plain[2:]),
-        plain[:2] + b"\xff" * 10**6 + plain[3:], plain[:2] + b"\xff\xe5\xff\xff",
-        plain[:2] + b"\xff\xe5\x00\x00" + plain[2:], segment(0xE1, b"Exif\0\0" + ifd_loop()[:9000]),
+        plain[:2] + b"\xff\xe5\xff\xff", segment(0xE1, b"Exif\0\0" + ifd_loop()[:9000]),
         segment(0xE1, b"Exif\0\0" + bytes(range(256)) * 30), segment(0xE2, b"ICC_PROFILE\0\xff\xff" + bytes(60_000)),
         segment(0xED, b"Photoshop 3.0\x008BIM" + b"\xff" * 500), segment(0xE2, b"MPF\0" + ifd_loop()[:5000]),
         segment(0xEE, b"Adobe\0\x64\0\0\0\0\xff"),
         # components, bits, frames of other kinds, tables
-        *(plain[: frame + 4] + bytes([count]) + plain[frame + 5 :] for count in (0, 2, 5, 255)),
-        *(plain[: frame - 1] + bytes([precision]) + plain[frame:] for precision in (0, 1, 12, 16)),
-        *(plain.replace(b"\xff\xc0", b"\xff" + bytes([marker]), 1) for marker in (0xC1, 0xC3, 0xC5, 0xC9, 0xCB, 0xF7)),
-        plain[: frame + 6] + b"\xff" + plain[frame + 7 :], segment(0xC4, b"\0" + b"\xff" * 16 + bytes(4080)),
-        segment(0xDB, bytes(65)), segment(0xDD, b"\0\1"), slow[: len(slow) // 3],
+        plain[: frame + 4] + b"\5" + plain[frame + 5 :], plain[: frame - 1] + b"\x10" + plain[frame:],
+        *(plain.replace(b"\xff\xc0", b"\xff" + bytes([marker]), 1) for marker in (0xC1, 0xC3, 0xC9, 0xF7)),
+        plain[: frame + 6] + b"\xff" + plain[frame + 7 :], segment(0xDB, bytes(65)), segment(0xDD, b"\0\1"),
+        slow[: len(slow) // 3],
     )  # fmt: skip
 
 
@@ -145,34 +137,31 @@ def make_tiff():
         body += struct.pack("<H", len(BASE)) + entries + struct.pack("<I", following)
     large = {"t256": (4, [30_000]), "t257": (4, [30_000])}
     tiles = {"t273": None, "t279": None, "t278": None, "t324": (4, [8]), "t325": (4, [204])}
-    deflate, packbits, lzw = zlib.compress(bytes(10**8)), b"\x81\0" * 200_000, b"\x80\x00" * 50_000
-    for compression, packed in ((8, deflate), (32773, packbits), (5, lzw)):
-        strip = {"t278": (4, [30_000]), "t279": (4, [len(packed)])}
-        yield changed(t259=(3, [compression]), pixels=packed, **large, **strip)
+    deflate = zlib.compress(bytes(10**8))
+    strip = {"t278": (4, [30_000]), "t279": (4, [len(deflate)])}
     yield from (
+        changed(t259=(3, [8]), pixels=deflate, **large, **strip),
         # directories, sizes, bits, samples, compressions
         ("next directory is itself", changed(next_ifd=212)), changed(next_ifd=8), changed(next_ifd=2**31),
         b"II*\0" + struct.pack("<I", 212) + bytes(204) + body,
         *(changed(t256=(4, [width]), t257=(4, [height])) for width, height in (
-            (0, 12), (17, 0), (2**31, 2**31), (65535, 65535), (2**32 - 1, 1))),
-        *(changed(t258=(3, [bits])) for bits in (0, 3, 12, 24, 64, 65535)),
-        *(changed(t277=(3, [samples])) for samples in (0, 2, 5, 255, 65535)),
-        *(changed(t259=(3, [compression])) for compression in (
-            0, 2, 3, 5, 6, 7, 8, 32773, 34712, 34925, 50000, 50001, 65535)),
+            (0, 12), (2**31, 2**31), (2**32 - 1, 1))),
+        *(changed(t258=(3, [bits])) for bits in (0, 12, 24, 64)), *(changed(t277=(3, [count])) for count in (0, 65535)),
+        *(changed(t259=(3, [compression])) for compression in (0, 2, 7, 8, 34712, 65535)),
         # strips, tags, tiles, other tags, BigTIFF
         changed(t279=(4, [2**32 - 1])), changed(t273=(4, [2**31])),
         changed(t273=(4, (10**6, b"\x08\0\0\0")), t279=(4, (10**6, b"\x08\0\0\0"))), changed(t273=None, t279=None),
         changed(t278=(4, [0])), changed(t270=(2, (2**32 - 1, b"\x08\0\0\0"))),
         changed(t270=(3, (9, b"\x08\0\0\0")), t271=(1, (2**31, b"\x08\0\0\0"))),
-        *(changed(**tiles, t322=(4, [side]), t323=(4, [side])) for side in (0, 1, 16, 65536, 2**31)),
+        *(changed(**tiles, t322=(4, [side]), t323=(4, [side])) for side in (0, 1, 2**31)),
         changed(**tiles, **large, t322=(4, [1]), t323=(4, [1])), changed(t274=(3, [99])),
-        *(changed(t262=(3, [photometric])) for photometric in (0, 2, 3, 4, 5, 6, 8, 32803, 65535)),
+        *(changed(t262=(3, [photometric])) for photometric in (0, 2, 3, 6, 65535)),
         changed(t262=(3, [3]), t320=(3, [1, 2, 3])),
-        *(changed(t339=(3, [kind]), t258=(3, [32]), t256=(4, [4])) for kind in (0, 2, 3, 4, 5, 6, 65535)),
+        *(changed(t339=(3, [kind]), t258=(3, [32]), t256=(4, [4])) for kind in (0, 3, 5)),
         changed(t34665=(4, [212]), t330=(4, [212])), changed(t284=(3, [2]), t277=(3, [3]), t258=(3, [8, 8, 8])),
         changed(t317=(3, [3]), t259=(3, [8])), changed(t259=(3, [7]), t347=(1, bytes(range(200)))),
         b"II+\0\x08\0\0\0" + struct.pack("<Q", 2**63) + bytes(100),
-        b"II+\0\x08\0\0\0" + struct.pack("<QQ", 16, 2**64 - 1) + bytes(100), b"II*\0" + struct.pack("<I", 0),
+        b"II+\0\x08\0\0\0" + struct.pack("<QQ", 16, 2**64 - 1) + bytes(100),
     )  # fmt: skip
 
 
@@ -187,13 +176,10 @@ def bmp(width=4, height=4, bits=8, compression=0, *, header=40, offset=None, dat
 def make_bmp():
     yield from (
         *(bmp(width, height) for width, height in (
-            (0, 4), (4, 0), (-4, 4), (4, -(2**31)), (BIG, BIG), (40_000, 40_000), (BIG, 1))),
-        *(bmp(bits=bits) for bits in (0, 1, 2, 3, 16, 24, 32, 64, 65535)),
-        *(bmp(compression=compression) for compression in (1, 2, 3, 4, 5, 6, 11, 99)),
-        *(bmp(header=header) for header in (0, 12, 16, 52, 56, 64, 108, 124, 2**31)), bmp(offset=2**31), bmp(offset=2),
-        bmp(colors=2**31), bmp(9000, 9000, compression=1, data=b"\0\2\1\0" * 10**5),
-        bmp(30_000, 30_000, compression=1, data=b"\0\0" * 10**5),
-        bmp(9000, 9000, compression=1, data=b"\xff\1" * 10**6),
+            (0, 4), (-4, 4), (4, -(2**31)), (BIG, 1))),
+        *(bmp(bits=bits) for bits in (1, 2, 32)), *(bmp(compression=compression) for compression in (2, 3, 99)),
+        *(bmp(header=header) for header in (0, 12, 108, 2**31)), bmp(offset=2**31), bmp(offset=2), bmp(colors=2**31),
+        bmp(9000, 9000, compression=1, data=b"\0\2\1\0" * 10**5),
         bmp(9000, 9000, bits=4, compression=2, data=b"\xff\x12" * 10**5),
     )  # fmt: skip
 
@@ -212,12 +198,9 @@ def make_webp():
     outside = (b"ANMF", b"\xff" * 12 + bytes(4) + lossless[12:])
     yield from (
         riff((b"VP8X", largest), picture), riff((b"VP8X", small), animation, outside), riff((b"VP8X", small)),
-        riff((b"VP8X", largest), animation, (b"ANMF", bytes(16) + lossless[12:])),
-        riff((b"VP8X", small), animation, *[frame] * 5000),
-        riff((b"VP8L", b"\x2f" + b"\xff" * 4 + bytes(90))),
+        riff((b"VP8X", small), animation, *[frame] * 5000), riff((b"VP8L", b"\x2f" + b"\xff" * 4 + bytes(90))),
         riff((b"VP8 ", lossy[20:26] + b"\xff\x3f\xff\x3f" + lossy[30:])),
-        riff((b"VP8 ", lossy[20:26] + bytes(4) + lossy[30:])), b"RIFF\xff\xff\xff\xff" + lossy[8:],
-        b"RIFF\0\0\0\0" + lossy[8:], riff((b"VP8X", b"\x08" + small[1:]), picture, (b"EXIF", b"\xff" * 999)),
+        b"RIFF\xff\xff\xff\xff" + lossy[8:], riff((b"VP8X", b"\x08" + small[1:]), picture, (b"EXIF", b"\xff" * 999)),
         riff((b"VP8X", b"\x20" + small[1:]), (b"ICCP", b"\xff" * 999), picture),
         riff((b"VP8X", b"\x10" + small[1:]), (b"ALPH", b"\xff" * 99), (b"VP8 ", lossy[20:])),
     )  # fmt: skip
@@ -228,14 +211,12 @@ def make_gif():
     start = plain.index(b"\x2c")
     head, frame, code = plain[:start], plain[start:-1], 10
     yield from (
-        *(head[:6] + struct.pack("<HH", *size) + head[10:] + frame + b";" for size in (
-            (0, 0), (65535, 65535), (65535, 1))),
-        *(head + frame[:5] + struct.pack("<HH", *size) + frame[9:] + b";" for size in ((0, 0), (65535, 65535))),
+        *(head[:6] + struct.pack("<HH", size, size) + head[10:] + frame + b";" for size in (0, 65535)),
+        head + frame[:5] + struct.pack("<HH", 65535, 65535) + frame[9:] + b";",
         head + frame[:1] + b"\xff\xff\xff\xff" + frame[5:] + b";",
-        *(head + frame[:code] + bytes([size]) + frame[code + 1 :] + b";" for size in (0, 1, 12, 13, 255)),
+        *(head + frame[:code] + bytes([size]) + frame[code + 1 :] + b";" for size in (0, 255)),
         head + frame * 5000 + b";", head[:6] + struct.pack("<HH", 9000, 9000) + head[10:] + frame * 100 + b";",
-        head + b"\x21\xfe\x01x\0" * 50_000 + frame + b";", head + b"\x21\xfe" + b"\xffx" * 90_000,
-        head + frame[: code + 1] + b"\xff" * 10**6, head + b";", head + frame,
+        head + b"\x21\xfe" + b"\xffx" * 90_000, head + frame[: code + 1] + b"\xff" * 10**6, head + b";", head + frame,
         plain[:10] + b"\0" + plain[11:13] + frame + b";", head + b"\x77" * 10**6 + frame + b";",
         head + b"\x21\xf9\x04\xff\xff\xff\xff\0" + frame * 3 + b";",
     )  # fmt: skip
@@ -291,10 +272,10 @@ def raw_dicom(*, syntax=EXPLICIT, rows=8, columns=8, bits=8, frames=None, pixels
     return bytes(128) + b"DICM" + meta + body
 
 
-def fragments(*parts, table=b"", end=True):
+def fragments(*parts, table=b""):
     """Encapsulated pixels."""
     items = b"".join(b"\xfe\xff\x00\xe0" + struct.pack("<I", len(part)) + part for part in (table, *parts))
-    return element(0x7FE0, 0x10, "OB", items + (b"\xfe\xff\xdd\xe0\0\0\0\0" if end else b""), 2**32 - 1)
+    return element(0x7FE0, 0x10, "OB", items + b"\xfe\xff\xdd\xe0\0\0\0\0", 2**32 - 1)
 
 
 SIGNATURE = b"\0\0\0\x0cjP  \r\n\x87\n"
@@ -310,8 +291,8 @@ def make_dicom():
     def jpeg_2000(*parts):
         return raw_dicom(syntax=JPEG_2000, pixels=fragments(*parts))
 
-    def run_lengths(*parts, **how):
-        return raw_dicom(syntax=rle, pixels=fragments(*parts, **how))
+    def run_lengths(*parts):
+        return raw_dicom(syntax=rle, pixels=fragments(*parts))
 
     def deflated(**more):
         return raw_dicom(syntax=DEFLATED, packed=True, **more)
@@ -319,7 +300,6 @@ def make_dicom():
     later, zeros = struct.pack(">I4s", 20, b"ftyp") + bytes(12), bytes(4 * 10**7)
     two = raw_dicom(syntax=JPEG_2000, frames=2, pixels=fragments(boxes(40, kind=b"jp2c"), boxes(0)))
     item, nothing = struct.pack("<HHI", 0xFFFE, 0xE000, 2**32 - 1), b"\xfe\xff\x0d\xe0\0\0\0\0"
-    nested = element(9, 0x1010, "SQ", b"", 2**32 - 1) + item
     known = element(0x5200, 0x9229, "SQ", b"", 2**32 - 1) + item
     empty = element(0x5200, 0x9230, "SQ", (item + nothing) * 100_000, 2**32 - 1)
     unknown = element(9, 0x1010, "UN", (item + nothing) * 50_000, 2**32 - 1)
@@ -340,19 +320,18 @@ def make_dicom():
     endless = slow[:-2] + scan * 300 + b"\xff\xd9"
     for keyword, value in (
         ("RescaleSlope", "1e308"), ("RescaleSlope", "-1e-320"), ("WindowWidth", "1e400"), ("PixelSpacing", ["0", "0"]),
-        ("WindowCenter", "1" * 16), ("RescaleIntercept", "1e308"),
     ):  # fmt: skip
         given = {"RescaleSlope": "1", "RescaleIntercept": "0", "WindowCenter": "1", "WindowWidth": "9", keyword: value}
         yield dicom(**given)
-    for descriptor in ([0, 0, 16], [2, 0, 8], [256, 65535, 99], [1, 1, 1]):
+    for descriptor in ([0, 0, 16], [2, 0, 8], [256, 65535, 99]):
         lut = {f"{color}PaletteColorLookupTable{part}": value for color in ("Red", "Green", "Blue")
                for part, value in (("Descriptor", descriptor), ("Data", bytes(8)))}  # fmt: skip
         pixels = {"SamplesPerPixel": 1, "PhotometricInterpretation": "PALETTE COLOR"}
         yield dicom(**pixels, **lut)
     yield from (
         # boxes of JPEG 2000, deflated files, many and deep elements
-        *((f"JPEG 2000 box of {length}", jpeg_2000(boxes(length))) for length in range(8)),
-        *(raw_dicom(syntax=f"1.2.840.10008.1.2.4.{n}", pixels=fragments(boxes(0))) for n in (91, 92, 201, 203)),
+        *((f"JPEG 2000 box of {length}", jpeg_2000(boxes(length))) for length in (0, 1, 7)),
+        *(raw_dicom(syntax=f"1.2.840.10008.1.2.4.{n}", pixels=fragments(boxes(0))) for n in (91, 203)),
         ("JPEG 2000 second box of 0", jpeg_2000(boxes(0, before=later))),
         ("JPEG 2000 box of 0 in the second frame", two),
         ("JPEG 2000 box of 0 over two fragments", jpeg_2000(boxes(0)[:14], boxes(0)[14:])),
@@ -365,27 +344,23 @@ def make_dicom():
         raw_dicom(syntax=DEFLATED),
         ("tiny elements by the million", raw_dicom(before=element(9, 0x1010, "LO", b"") * 10**6)),
         ("tiny elements after the pixels", raw_dicom(after=element(0xFFFC, 0x10, "LO", b"") * 10**6)),
-        raw_dicom(before=nested * 3000), raw_dicom(before=known * 3000),
-        raw_dicom(before=element(9, 0x1010, "SQ", b"", 2**32 - 1)),
+        raw_dicom(before=known * 3000), raw_dicom(before=element(9, 0x1010, "SQ", b"", 2**32 - 1)),
         ("frame groups by the thousand", raw_dicom(before=empty)),
         ("unknown sequence of thousands", raw_dicom(before=unknown)),
         raw_dicom(before=element(9, 0x1010, "OB", b"", 2**31)),
         # pixels in fragments, run lengths
         raw_dicom(pixels=element(0x7FE0, 0x10, "OB", b"", 2**32 - 2)), run_lengths(*[b""] * 200_000),
-        run_lengths(bytes(64), end=False),
         raw_dicom(syntax=rle, frames=3, pixels=fragments(bytes(64), table=b"\xff" * 4000)),
         raw_dicom(syntax=rle, frames=1000, pixels=offsets + fragments(bytes(64))), run_lengths(far),
         run_lengths(segment), raw_dicom(syntax=rle, **large, pixels=fragments(segment)),
         # what the elements say of the pixels; tables, and pixels of another size
-        *(raw_dicom(bits=bits) for bits in (0, 1, 2, 7, 12, 24, 64, 65535)),
-        *(raw_dicom(samples=samples) for samples in (0, 2, 3, 4, 65535)),
+        *(raw_dicom(bits=bits) for bits in (0, 1, 12, 64)), *(raw_dicom(samples=samples) for samples in (0, 3)),
         *((f"{str(frames)[:5]} frames", raw_dicom(frames=frames)) for frames in (
-            -1, 0, 2, 4097, 10**9, "abc", "1e9", "9" * 4000, "nan")),
-        *((f"size {columns}x{rows}", raw_dicom(rows=rows, columns=columns)) for rows, columns in (
-            (0, 8), (8, 0), (65535, 65535))),
-        *(raw_dicom(kind=kind) for kind in ("RGB", "PALETTE COLOR", "YBR_FULL_422", "YBR_RCT", "CMYK", "", "A" * 60)),
+            -1, 0, 2, 4097, "abc", "1e9", "9" * 4000)), raw_dicom(rows=0),
+        ("size 65535x65535", raw_dicom(rows=65535, columns=65535)),
+        *(raw_dicom(kind=kind) for kind in ("RGB", "PALETTE COLOR", "")),
         *(raw_dicom(syntax=syntax, pixels=fragments(saved(COLOR, "JPEG"))) for syntax in ("", "1",
-            "1.2.840.10008.1.2.4.50", "1.2.840.10008.1.2.4.70", "1.2.840.10008.1.2.4.100", "9" * 64, "é")),
+            "1.2.840.10008.1.2.4.50", "1.2.840.10008.1.2.4.70", "é")),
         dicom(SamplesPerPixel=1, PhotometricInterpretation="PALETTE COLOR", **luts),
         dicom(ModalityLUTSequence=Sequence([table])), raw_dicom()[132:], bytes(128) + b"DICM",
         dicom("MR_small_bigendian.dcm").replace(b"1.2.840.10008.1.2.2", b"1.2.840.10008.1.2.1"),
@@ -410,19 +385,18 @@ def nifti(array=None, *, patch=(), kind=nibabel.Nifti1Image, affine=None):
 
 def make_nifti():
     huge, nan, inf = nifti(patch=[(40, "4h", 3, 30_000, 30_000, 1)]), float("nan"), float("inf")
-    for value in (nan, inf, 0.0, -1.0, 3e38):  # spacing, affine, quaternion
+    for value in (nan, inf, 3e38):  # spacing, affine, quaternion
         yield nifti(patch=[(76, "8f", *[value] * 8)])
         yield nifti(patch=[(254, "h", 1), (280, "12f", *[value] * 12)])
         yield nifti(patch=[(252, "2h", 1, 0), (256, "6f", *[value] * 6)])
     yield from (
         # dimensions, types, offsets, scales, windows
         *(nifti(patch=[(40, f"{len(dims)}h", *dims)]) for dims in (
-            (3, -1, 4, 5), (3, 0, 4, 5), (7, *[32767] * 7), (0,), (9, 1, 1, 1), (3, 32767, 32767, 1), (-3, 3, 4, 5))),
-        *(nifti(patch=[(70, "h", code)]) for code in (0, 1, 32, 128, 512, 768, 1024, 1536, 1792, 2304, 9999)),
-        *(nifti(patch=[(108, "f", offset)]) for offset in (nan, inf, -1.0, 0.0, 1e30, 2e9, 353.5)),
-        *(nifti(patch=[(112, "2f", *scale)]) for scale in (
-            (nan, 0), (inf, 0), (0, 5), (3e38, 3e38), (1e-45, 0), (1, nan), (-1, 0))),
-        *(nifti(patch=[(124, "2f", *window)]) for window in ((1, nan), (1, 5), (3e38, -3e38), (inf, inf))),
+            (3, -1, 4, 5), (3, 0, 4, 5), (7, *[32767] * 7), (0,), (9, 1, 1, 1))),
+        *(nifti(patch=[(70, "h", code)]) for code in (0, 128, 768, 1024, 9999)),
+        *(nifti(patch=[(108, "f", offset)]) for offset in (nan, inf, 0.0, 1e30, 353.5)),
+        *(nifti(patch=[(112, "2f", *scale)]) for scale in ((nan, 0), (inf, 0), (0, 5), (1e-45, 0), (1, nan))),
+        *(nifti(patch=[(124, "2f", *window)]) for window in ((1, nan), (3e38, -3e38))),
         # extensions, versions, values, gzip
         nifti(patch=[(348, "4B", 1, 0, 0, 0), (352, "2i", 2**31 - 1, 4)]),
         nifti(patch=[(108, "f", 400.0), (348, "4B", 1, 0, 0, 0), (352, "2i", 0, 4)]),
@@ -430,9 +404,8 @@ def make_nifti():
         nifti(kind=nibabel.Nifti2Image, patch=[(168, "q", -(2**62))]), nifti(patch=[(0, "4s", b"\0\0\x01\x5c")]),
         nifti(np.full((3, 4, 5), np.nan, np.float32)), nifti(np.array([[[-1e308, 1e308]]])), nifti()[:-9],
         gzip.compress(huge + bytes(10**7)), gzip.compress(nifti(patch=[(108, "f", 1e9)]) + bytes(10**8)),
-        gzip.compress(bytes(10**8)), gzip.compress(gzip.compress(nifti())), gzip.compress(nifti())[:-30],
-        gzip.compress(nifti())[:-8] + bytes(8), gzip.compress(b"") * 10_000 + gzip.compress(nifti()),
-        gzip.compress(nifti()) + b"\xff" * 999, b"\x1f\x8b\x08\x08" + bytes(6) + b"a" * 10**6,
+        gzip.compress(bytes(10**8)), gzip.compress(nifti())[:-30], gzip.compress(nifti())[:-8] + bytes(8),
+        gzip.compress(b"") * 10_000 + gzip.compress(nifti()), b"\x1f\x8b\x08\x08" + bytes(6) + b"a" * 10**6,
     )  # fmt: skip
 
 
@@ -447,22 +420,19 @@ def make_npy():
         return f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}}}"
 
     yield from (
-        *(npy(describe(), version=version) for version in ((0, 0), (2, 0), (3, 0), (9, 9))),
-        *(npy("{}", length=length) for length in (0, 1, 9_999, 65_535)),
+        *(npy(describe(), version=version) for version in ((0, 0), (2, 0), (9, 9))),
+        *(npy("{}", length=length) for length in (0, 1, 65_535)),
         *(npy(describe(repr(descr), "(2, 2)")) for descr in (
-            "|O", "|V8", "<U9", "|S0", "<M8[s]", "<c16", "<f2", "<f16", ">i8", "|b1", "x", "", "<u3", "f4,f4",
-            "(9,9)u1")),
+            "|O", "<U9", "|S0", "<M8[s]", "<c16", "<f2", ">i8", "|b1", "x", "f4,f4")),
         *(npy(describe(descr, "(2, 2)")) for descr in (
-            "[('a', '<f4')]", "[('a', '<f4', (99999, 99999))]", "('<f4', (9, 9))", "1", "None", "{}", "b'<f4'",
-            "[" * 99 + "]" * 99)),
+            "[('a', '<f4', (99999, 99999))]", "('<f4', (9, 9))", "None", "{}", "[" * 99 + "]" * 99)),
         *(npy(describe(shape=shape)) for shape in (
-            "(99999, 99999)", "(-1, 8)", "(0, 8)", "(True, True)", "(8.0, 8)", "('8', 8)", "8", "()", "(8,)",
-            "(2, 2, 2, 2)", f"({2**63}, 2)", f"({10**400}, 2)", "(2, 2, 9)", "[8, 8]", "{8, 7}", "None", "(1e9, 2)")),
-        *(npy(describe(order=order)) for order in ("True", "'maybe'", "None", "[]", "99")),
+            "(99999, 99999)", "(-1, 8)", "(0, 8)", "(True, True)", "(8.0, 8)", "()", f"({2**63}, 2)",
+            f"({10**400}, 2)", "(2, 2, 9)", "[8, 8]")),
+        *(npy(describe(order=order)) for order in ("True", "'maybe'")),
         *map(npy, (  # headers that are code, deep, long or no mapping
-            "__import__('os').system('true')", "[" * 4000 + "]" * 4000, "-" * 9000 + "1", "(" * 180 + ")" * 180,
-            "9" * 9000, "9**9**9", "{}", "[1]", "'" * 3, "\0", "{'shape': (2, 2), 'shape': (8, 8)}",
-            "+".join("1" * 4000), "{}.__class__", "{[]: 1}")),
+            "__import__('os').system('true')", "[" * 4000 + "]" * 4000, "-" * 9000 + "1", "9" * 9000, "9**9**9",
+            "[1]", "'" * 3, "\0", "+".join("1" * 4000), "{}.__class__", "{[]: 1}")),
         npy(describe("'<f8'", "(8, 9)")), ("much behind", npy(describe(), bytes(10**7))),
     )  # fmt: skip
 
@@ -473,14 +443,11 @@ def make_other():
         b"\x93NUMPY", struct.pack("<i", 348),
     ):  # fmt: skip
         yield from (magic, magic + b"\xff" * 5000, magic + bytes(5000))
+    # EPS, a pickle, PPM, FITS, FLI and PhotoCD have decoders of Pillow that are not asked; TGA and ICO have no mark
     yield from (
-        b"", b"\0", b"plain text", b"<svg onload='x'/>", b"%PDF-1.7\n%", b"%!PS-Adobe-3.0 EPSF-3.0\n", bytes(10**6),
-        b"\xff" * 10**6, b"\x80\x04cos\nsystem\n", b"P6 99999 99999 255\n", b"SIMPLE  =" + b" " * 2880,
-        bytes(4) + b"\x11\xaf" + bytes(122), b"PK\x03\x04" + bytes(40), bytes(2048) + b"PCD_" + bytes(90),
-        # HDF5, ICO, PSD, WMF, TGA, JPEG 2000, AVIF, bzip2, zstd
-        *(start + bytes(90) for start in (
-            b"\x89HDF\r\n\x1a\n", b"\0\0\1\0", b"8BPS", b"\xd7\xcd\xc6\x9a", b"\0\0\2", SIGNATURE,
-            b"\0\0\0\x1cftypavif", b"BZh9", b"\x28\xb5\x2f\xfd")),
+        b"", b"\0", b"<svg onload='x'/>", b"%!PS-Adobe-3.0 EPSF-3.0\n", bytes(10**6), b"\x80\x04cos\nsystem\n",
+        b"P6 99999 99999 255\n", b"SIMPLE  =" + b" " * 2880, bytes(4) + b"\x11\xaf" + bytes(122),
+        bytes(2048) + b"PCD_" + bytes(90), b"\0\0\2" + bytes(90), b"\0\0\1\0" + bytes(90),
     )  # fmt: skip
 
 

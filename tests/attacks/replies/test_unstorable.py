@@ -73,14 +73,13 @@ def image(**fields):
 @each("episode", [
     # values that JSON does not have, and objects that say nothing of themselves
     *(make(answer={"a": value}) for value in (
-        NAN, [{"b": [INF]}], {(1, 2): NAN}, {(1, 2): 3}, object(), Mute(), {1, Mute()}, nest(70), nest(300), 10**5000)),
-    *map(info, ({Mute(): 1}, b"raw", print, ValueError("x"), np.array([1.0, NAN]), np.float32(INF),
-        np.array([object()]), Path("x"), nest(70))),
-    with_facts({"a": NAN}), with_facts({"a": object()}),
+        [{"b": [INF]}], {(1, 2): NAN}, object(), Mute(), {1, Mute()}, nest(70), nest(300), 10**5000)),
+    *map(info, ({Mute(): 1}, b"raw", ValueError("x"), np.array([1.0, NAN]), np.array([object()]), Path("x"))),
+    with_facts({"a": NAN}),
     # scores, places, tokens and settings that are none
     make(scores=object()), make(scores=Scores(1.0, {"a": 1e300})),
     make(scores=Scores(1.0, {f"a{n}": 0.0 for n in range(1000)})), make(info={"index": -1, "sample": 0}),
-    make(info={"index": "first", "sample": 0}), make(info={**PLACES, "malformed": "many"}), make(flags=frozenset({1})),
+    make(info={**PLACES, "malformed": "many"}), make(flags=frozenset({1})),
     make(end_reason="bored"), with_tokens((2**40,)), with_tokens(("a",)), replace(make(), task=Task(7)),
     replace(make(), task=Task(Mute())), make(run_config=RunConfig(model_name=object())), make(environment=Mute()),
     make(run_config=RunConfig(versions={"a": Mute()}), answer={"a": NAN}),

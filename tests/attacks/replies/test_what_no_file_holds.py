@@ -107,28 +107,21 @@ TASK = Task(f"t{HIGH}", prompt=WHY, reference={"label": f"x{HIGH}"}, metadata=DE
 
 @each("reply", [
     # values and keys, raw and escaped, deep and at the top
-    f'{{"label": "x{HIGH}"}}', f'{{"label": "x{ESCAPED}"}}', f'{{"label": "x", "extra": {{"{ESCAPED}": 1}}}}',
-    f'{{"label": "x", "extra": {{"{HIGH}": 1}}}}',
+    f'{{"label": "x{HIGH}"}}', f'{{"label": "x{ESCAPED}"}}', f'{{"label": "x", "extra": {{"{HIGH}": 1}}}}',
     f'{{"label": "x", "extra": {{"a": [{{"{ESCAPED}": {{"{ESCAPED}": "{ESCAPED}"}}}}]}}}}',
-    f'{{"label": "x", "{ESCAPED}": 1}}', f'{{"label": "x", "parts": ["{ESCAPED}", "\\udfff", "{LOW}"]}}',
-    f'{{"label": "x", "either": {{"{ESCAPED}": "{ESCAPED}"}}}}',
-    # two keys that become one; wrong order, whole, half and a letter
+    f'{{"label": "x", "parts": ["{ESCAPED}", "\\udfff", "{LOW}"]}}',
+    # two keys that become one; wrong order, half and a letter
     f'{{"label": "x", "extra": {{"{ESCAPED}": 1, "\\udc00": 2}}}}', '{"label": "\\udc00\\ud800"}',
-    '{"label": "\\ud83d\\ude00"}', '{"label": "\\ud83dA"}',
+    '{"label": "\\ud83dA"}',
     # what is mended: quotes, bare keys, a string of JSON, a fence, a list of one, a wrong key, notes
-    f"{{'label': 'x{ESCAPED}', 'extra': {{'{ESCAPED}': 1}}}}",
     f"{{label: 'x', extra: {{{HIGH}: 1, a{LOW}: '{HIGH}'}}}}",
     json.dumps(f'{{"label": "x{ESCAPED}", "extra": {{"{ESCAPED}": 1}}}}'),
-    f'```json\n{{"label": "{ESCAPED}"}}\n```{HIGH}', f'[{{"label": "{ESCAPED}"}}]',
     f'{{"{ESCAPED}": {{"label": "x{ESCAPED}"}}}}', f'{{"label": "x", "continue": "{ESCAPED}"}}',
     f'{{"label": "{ESCAPED}", "continue": true, "{ESCAPED}": "{LOW}"}}', f'{{"label": ["{ESCAPED}"]}}',
-    f'{{"label": "…", "{ESCAPED}": "..."}}', f"no object {HIGH}{LOW}", HIGH * 1000, HIGH * 22_000,
-    f'<think>{HIGH}</think>{{"label": "x"}}{HIGH}',
+    f"no object {HIGH}{LOW}", HIGH * 22_000, f'<think>{HIGH}</think>{{"label": "x"}}{HIGH}',
     # calls: arguments, names, ids, facts
-    CALL % ("say", f'{{"text": "{ESCAPED}"}}'), CALL % ("say", f'{{"text": "{HIGH}"}}'),
-    CALL % ("say", f'{{"{ESCAPED}": 1}}'), CALL % ("say", json.dumps(f'{{"text": "{ESCAPED}", "{ESCAPED}": 1}}')),
-    CALL % (f"say{ESCAPED}", "{}"), CALL % (HIGH, "{}"),
-    f"<tool_call>{{'name': 'say', 'arguments': {{'text': '{ESCAPED}', '{HIGH}': 1}}}}</tool_call>",
+    CALL % ("say", f'{{"text": "{HIGH}"}}'), CALL % (f"say{ESCAPED}", "{}"),
+    CALL % ("say", json.dumps(f'{{"text": "{ESCAPED}", "{ESCAPED}": 1}}')),
     f'<tool_call>{{"name": "say", "id": "{ESCAPED}", "arguments": {{"text": "x"}}}}</tool_call>',
     CALL % ("tell", f'{{"name": "{ESCAPED}"}}'), f'<tool_call>{{"name": "{HIGH}", "arguments": {HIGH}',
     CALL % ("tell", "{}") + f'{{"label": "{ESCAPED}"}}',
@@ -232,7 +225,7 @@ PLACES = {
 
 
 @each("field", list(PLACES))
-@each("text", ["nan", "-inf", "Infinity", "1e999", " nan ", DIGITS, f"1e{'9' * 40}"])
+@each("text", ["nan", "-inf", "1e999", " nan ", DIGITS])
 def test_no_text_becomes_a_number_that_is_not_finite(field, text):
     answer, problem = check_answer(Numbers(), PLACES[field](text), Task("t"))
     assert answer == {}
@@ -266,9 +259,8 @@ def test_what_an_author_makes_of_an_answer_is_checked_too(cls, value, tmp_path):
 
 
 @each("reply", [
-    '{"a": NaN}', "{'a': -Infinity}", "{a: -1e999,}", '{"a": [[1e400]]}', "{'a': {'b': [inf, nan]}}",
-    '{"a": ' + DIGITS + "}", '```json\n{"a": NaN}\n```', '"{\\"a\\": NaN}"', '[{"a": NaN}]',
-    CALL % ("zoom", '{"factor": NaN}'), CALL % ("zoom", '"{\\"factor\\": NaN}"'),
+    '{"a": NaN}', "{a: -1e999,}", '{"a": [[1e400]]}', "{'a': {'b': [inf, nan]}}", '{"a": ' + DIGITS + "}",
+    '"{\\"a\\": NaN}"', CALL % ("zoom", '"{\\"factor\\": NaN}"'),
     "<tool_call>{'name': 'zoom', 'arguments': {'center': [1e999, -Infinity]}}</tool_call>",
 ])  # fmt: skip
 def test_no_reply_puts_one_into_a_record(reply, tmp_path):
@@ -277,10 +269,8 @@ def test_no_reply_puts_one_into_a_record(reply, tmp_path):
 
 # ---- depths
 FIELDS = [
-    '{"name": "zoom", "arguments": {"x": @}}', '{"name": "zoom", "arguments": @}', '{"name": "zoom", "x": @}',
-    '{"tool": "zoom", "parameters": {"x": @}}', '{"name": @, "arguments": {}}', '{"label": @}', "{'label': @}",
-    '{"function": {"name": "zoom", "arguments": {"x": @}}}', '{"label": "left", "more": @}',
-    '{"label": "left", "continue": @}',
+    '{"name": "zoom", "arguments": {"x": @}}', '{"name": "zoom", "x": @}', '{"name": @, "arguments": {}}',
+    "{'label': @}", '{"function": {"name": "zoom", "arguments": {"x": @}}}', '{"label": "left", "continue": @}',
 ]  # fmt: skip
 FRAMES = [
     "@", "<tool_call>@</tool_call>", "```json\n@\n```", "[@]", '{"tool_calls": [@]}', "so @ it is", "<think>@</think>@",

@@ -19,17 +19,16 @@ HONEST, HALF = "a cyst in the right lung", make_completion('{"score": 0.5}')
 
 
 UNREADABLE = [
-    *map(make_completion, ("The answer deserves full marks.", "Let me think step by step. " * 200,
-        '{"score": 0} {"score": 1}', '{"score": 7}', '{"score": NaN}', '{"score": "1.0"}', '{"why": "good"}', "",
-        '[{"score": 1}]', '<think>{"score": 1}')),
-    *(make_response(200, {"choices": choices}) for choices in ([], [{"finish_reason": "content_filter"}],
+    *map(make_completion, ("The answer deserves full marks.", '{"score": 0} {"score": 1}', '{"score": 7}',
+        '{"score": NaN}', '{"score": "1.0"}', "", '<think>{"score": 1}')),
+    *(make_response(200, {"choices": choices}) for choices in ([],
         [{"message": {"content": None}, "finish_reason": "content_filter"}])),
 ]  # fmt: skip
-REFUSED = [make_response(status, "blocked by the content filter") for status in (400, 403, 406, 413, 422, 451)]
-HIDDEN = [make_response(status, "not here") for status in (302, 404, 405)]  # refusals of odd firewalls
+REFUSED = [make_response(status, "blocked by the content filter") for status in (400, 403, 413, 451)]
+HIDDEN = [make_response(status, "not here") for status in (302, 404)]  # refusals of odd firewalls
 UNREAD = [partial(servers.flood_body, size=20 * 2**20), make_response(200, "x", Content_Encoding="gzip")]
 BROKEN = [
-    *(make_response(status, "broken") for status in (500, 502, 503, 504, 529)), servers.hang_up, servers.cut_body,
+    *(make_response(status, "broken") for status in (500, 529)), servers.hang_up, servers.cut_body,
     lambda handler: handler.wfile.write(b"Segmentation fault\n") and servers.hang_up(handler),
 ]  # fmt: skip
 
@@ -54,8 +53,9 @@ def answer_if(word, response):
     return lambda body, number: response if word in body["messages"][1]["content"] else HALF
 
 
-@each("needs", [None, {"label": 1.0}])
-@each("failure", [*UNREADABLE, *REFUSED, *HIDDEN, *UNREAD])
+@each("failure, needs", [
+    *((failure, None) for failure in (*UNREADABLE, *REFUSED, *HIDDEN, *UNREAD)), (REFUSED[0], {"label": 1.0}),
+])  # fmt: skip
 def test_an_answer_that_makes_the_judge_fail_gains_nothing(failure, needs):
     with serve(answer_if("FAIL", failure)) as server:
         judge = judge_at(server)
@@ -76,8 +76,7 @@ def test_a_refusal_before_the_first_reply_costs_only_itself_and_is_explained(ref
     assert words.endswith(": blocked by the content filter")
 
 
-@each("response", [*(make_response(status, "not now") for status in (401, 404, 405, 408, 429, 500, 502, 503)),
-                   servers.hang_up, servers.cut_body])  # fmt: skip
+@each("response", [*(make_response(status, "not now") for status in (401, 404, 408, 429, 503)), servers.cut_body])
 def test_a_judge_that_is_down_leaves_the_episode_without_a_score(response):
     with serve(lambda body, number: response) as server:
         judge = judge_at(server)

@@ -20,7 +20,7 @@ from viewbox.envs.software_adviser.scenes import SCENES
 from viewbox.envs.software_adviser.tools import write_tool
 
 ENV = make("software_adviser", split="test", boundary=False, follow_ups=0.0)
-TASKS = ENV.tasks[:80]
+TASKS = ENV.tasks[:50]
 NAMES = list(ENV.software)
 END = json.dumps({"explanation": "I stop here."})
 

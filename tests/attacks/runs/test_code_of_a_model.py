@@ -94,11 +94,9 @@ CODE_OF_HUB = "code of a hub repository; allowed: one that is part of transforme
 
 
 @each("change, words", [  # what is other than in the shipped model, and words of the refusal, or None: it plays
-    (edit("config.json", _attn_implementation="evil/kernel"), CODE_OF_HUB),
     (edit("config.json", attn_implementation="paged|evil/kernel"), CODE_OF_HUB),
     (edit("config.json", _attn_implementation={"text_config": "evil/kernel"}), CODE_OF_HUB),
     (index("../x.safetensors"), "names '../x.safetensors'; allowed: files .safetensors in its folder"),
-    (index("/tmp/x.safetensors"), "allowed: files .safetensors in its folder"),
     (index("pytorch_model.bin"), "allowed: files .safetensors in its folder"),
     (index("../a.bin", "pytorch_model.bin"), "allowed: files .bin in its folder"),
     (add_tokens, "tokens up to 896, its embedding 896 rows"),
@@ -106,7 +104,7 @@ CODE_OF_HUB = "code of a hub repository; allowed: one that is part of transforme
                                       show(patch_size=3000)(folder)], "6000 pixels a side"),
     (show(temporal_patch_size=10**6), "and 1000000 frames; allowed: at most"),
     (show(size={"height": 32, "width": 32}), UNSEEN), (show(image_mean=[0.5, 0.5]), UNSEEN),
-    (show(resample=99), UNSEEN), (show(patch_size="a"), UNSEEN),
+    (show(patch_size="a"), UNSEEN),
     (show(image_processor_type="CLIPImageProcessor"), "CLIPImageProcessor cannot show a picture"),
     (move_template(str), None),  # sgl-project/SpecForge PR 480
     (move_template(lambda own: [{"name": "a", "template": "x"}, {"name": "default", "template": own}]), None),

@@ -36,11 +36,11 @@ def write(content):
 
 TOKENS = [
     *HOSTILE.values(), lambda path: None,
-    *map(write, (b"", b"\0" * 13, b"\0" * 46, b"\1" * 52, b"\x80\x04cos\nsystem\n(S'id'\ntR.", b"hello")),
+    *map(write, (b"", b"\0" * 46, b"\1" * 52, b"\x80\x04cos\nsystem\n(S'id'\ntR.")),
 ]  # fmt: skip
 IMAGE = {"hash": "a", "width": 1, "height": 1, "mode": "L"}
 STORED_BADLY = {
-    "prompt_length": [-1, 5, 10**30, "1", None, [1, 2]], "prompt_images": [5, -1],
+    "prompt_length": [-1, 5, 10**30, "1", [1, 2]], "prompt_images": [5, -1],
     "file": ["../../config.yaml", "/etc/hostname", 7, "a\0", "a" * 5000, ""],
     "images": ["x", [{}], [{**IMAGE, "hash": "../../x"}], [{**IMAGE, "width": "x"}]],
 }  # fmt: skip
@@ -102,14 +102,6 @@ def test_a_file_that_is_no_regular_one_of_the_run_is_refused(tmp_path, name, ask
         put(run / name)
         with pytest.raises((ConfigError, StoreError), match=words):
             ask(run)
-
-
-@each("put", HOSTILE)
-def test_a_page_of_it_is_refused_by_the_command_too(tmp_path, viewbox, put):
-    (tmp_path / "gift" / "episodes").mkdir(parents=True)
-    put(tmp_path / "gift" / "episodes" / "episodes.jsonl")
-    status, _, err = viewbox("view", tmp_path / "gift/episodes", "--out", tmp_path / "a.html")
-    assert (status, "cannot be read" in err) == (2, True)
 
 
 @each("name", ["episodes", "episodes/scores", "episodes/scores/own.jsonl", "episodes/images"])
@@ -211,34 +203,29 @@ USER, REPLY = say("look", "user"), say("said")
 RESULT = {"role": "tool_result", "tool_results": [{"tool_name": "zoom", "error": "no"}]}
 
 
-@each("turns", [
-    [], [REPLY, USER], [REPLY] * 5, [RESULT] * 3, [RESULT, REPLY], [USER, REPLY, USER, USER], [USER, REPLY] * 5000,
-    *([USER, say(text)] for text in ("   \n\t ", "x " * 500_000, "x" * 1_000_000, "\x1b]52;c;x\x07\u202e\ud800\0")),
-    [USER, {"role": "assistant"}], [USER, say("y" * 100_000, "user")],
-    [{"role": "tool_result", "tool_results": [{"tool_name": "t" * 100, "error": "e" * 1000}] * 200}],
-    [USER, {"role": "assistant", "tool_calls": [{"id": "", "name": "", "arguments": "{" * 1000}] * 100}],
+@each("fields", [
+    *({"turns": turns} for turns in (
+        [], [REPLY, USER], [REPLY] * 5, [RESULT, REPLY], [USER, REPLY, USER, USER], [USER, REPLY] * 5000,
+        *([USER, say(text)] for text in ("   \n\t ", "x" * 1_000_000, "\x1b]52;c;x\x07\u202e\ud800\0")),
+        [USER, {"role": "assistant"}], [USER, say("y" * 100_000, "user")],
+        [{"role": "tool_result", "tool_results": [{"tool_name": "t" * 100, "error": "e" * 1000}] * 200}],
+        [USER, {"role": "assistant", "tool_calls": [{"id": "", "name": "", "arguments": "{" * 1000}] * 100}])),
+    *({"turns": [USER, REPLY], **fields} for fields in (
+        {"answer": {"boxes": [[0, 0, 0.5, 0.5]] * 50_000}}, {"answer": {"label": "x" * 1_000_000}},
+        {"task": {"id": "i" * 100_000, "prompt": {"question": ["a"] * 1000}, "reference": REFERENCE}},
+        {"task": {"id": "\ud800", "reference": {"a": "\ud800"}}}, {"answer": None, "scores": None},
+        {"scores": {"total": 1, "components": {"\x1b[2J" + "n" * 1000: 0.5}}},
+        {"answer": {"bbox": [1e308, -1e308, 1e308, 1e308]}})),
 ])  # fmt: skip
-def test_any_order_of_turns_can_be_drawn(tmp_path, viewbox, turns):
-    run = forge_run(tmp_path / "gift", [make_line(0, turns=turns)])
+def test_any_order_of_turns_and_any_answer_can_be_drawn(tmp_path, viewbox, fields):
+    run = forge_run(tmp_path / "gift", [make_line(0, **fields)])
     status, _, err = viewbox("view", run, "--out", tmp_path / "a.html")
     assert (status, err) == (0, "")
     assert "cannot be shown" not in (tmp_path / "a.html").read_text()
 
 
-@each("fields", [
-    {"answer": {"boxes": [[0, 0, 0.5, 0.5]] * 50_000}}, {"answer": {"label": "x" * 1_000_000}},
-    {"task": {"id": "i" * 100_000, "prompt": {"question": ["a"] * 1000}, "reference": REFERENCE}},
-    {"task": {"id": "\ud800", "reference": {"a": "\ud800"}}},
-    {"scores": {"total": 1, "components": {"\x1b[2J" + "n" * 1000: 0.5}}}, {"answer": None, "scores": None},
-    {"answer": {"bbox": [1e308, -1e308, 1e308, 1e308]}},
-])  # fmt: skip
-def test_any_answer_can_be_drawn(tmp_path, viewbox, fields):
-    run = forge_run(tmp_path / "gift", [make_line(0, **{"turns": [USER, REPLY], **fields})])
-    assert viewbox("view", run, "--out", tmp_path / "a.html")[0] == 0
-
-
 # ---------------------------------------------------------------------- resuming in somebody's folder
-@each("text", ["{", "[]", "7", "null", "[" * 100_000, '{"a": ' + "9" * 5000 + "}", "\0"])
+@each("text", ["{", "[]", "null", "[" * 100_000, '{"a": ' + "9" * 5000 + "}", "\0"])
 def test_a_rollout_is_not_resumed_from_settings_that_are_none(tmp_path, text):
     (tmp_path / "config.yaml").write_text("env: {name: digits}")
     (tmp_path / "rollout.json").write_text(text)
@@ -289,21 +276,17 @@ def test_nothing_is_written_to_a_file_that_has_another_name(tmp_path, name, act)
     assert mine.read_bytes() == before
 
 
-def test_a_link_to_a_file_that_has_another_name_is_refused(tmp_path):
+def test_a_link_to_a_file_that_has_another_name_is_refused_and_one_inside_a_run_is_fine(tmp_path):
     (tmp_path / "mine").write_text(SECRET)
     run = forge_run(tmp_path / "gift")
     (run / "episodes" / "images").mkdir()
+    (run / "best").symlink_to("episodes")
+    with run_folder.lock_folder(run):
+        assert (run / ".lock").exists()
     os.link(tmp_path / "mine", run / "episodes" / "images" / "x")  # pictures are not looked at
     (run / "metrics.jsonl").symlink_to("episodes/images/x")
     with pytest.raises(ConfigError, match="several names"):
         lock(run)
-
-
-def test_links_inside_a_run_are_fine(tmp_path):
-    run = forge_run(tmp_path / "gift")
-    (run / "best").symlink_to("episodes")
-    with run_folder.lock_folder(run):
-        assert (run / ".lock").exists()
 
 
 def make_with_tokens(number):

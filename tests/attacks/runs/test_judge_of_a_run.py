@@ -15,11 +15,7 @@ from viewbox.rollouts.scoring.rescore import score_run
 from viewbox.rollouts.scoring.saved_run import SavedRun, build_reward, find_reward
 
 LABEL = {"type": "exact_match", "field": "label"}
-SECRETS = [
-    "GITHUB_TOKEN", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_API_KEY", "GH_API_KEY",
-    "WANDB_API_KEY", "HF_API_KEY", "HOME", "PATH", "SSH_AUTH_SOCK", "NPM_TOKEN", "github_token", "AWS_JUDGE_KEY",
-    "HUGGINGFACE_API_KEY", "GITLAB_API_KEY", "KAGGLE_KEY", "SLACK_BOT_TOKEN",
-]  # fmt: skip
+SECRETS = ["GITHUB_TOKEN", "AWS_API_KEY", "HOME", "AWS_JUDGE_KEY"]  # all of them are in ../doors/test_hosts.py
 
 
 def judge(url="http://127.0.0.1:9/v1", **more):
@@ -88,16 +84,12 @@ def test_nor_is_one_in_another_file_of_the_run(tmp_path, server, viewbox, place)
 
 
 @each("place", ASKED)
-def test_with_the_flag_it_is_asked(tmp_path, server, viewbox, place):
+def test_with_the_flag_and_the_argument_it_is_asked(tmp_path, server, viewbox, place):
     asked = len(server.requests)
     forge(tmp_path, place(judge(server.url, api_key_env="JUDGE_KEY")))
     assert viewbox("score", "gift", "--ask-judge")[0] == 0
     assert len(server.requests) > asked
-
-
-def test_with_the_argument_too(tmp_path, server):
-    forge(tmp_path, judge(server.url))
-    assert score_run("gift", ask_judge=True).counts["judge/calls"] == 1  # two equal requests
+    assert score_run("gift", ask_judge=True, name="own").counts["judge/calls"] == 1  # two equal requests
 
 
 @each("place", [
@@ -118,7 +110,7 @@ def test_a_judge_of_the_users_own_is_asked(tmp_path, server, viewbox):
 
 
 # ---------------------------------------------------------------------- keys
-@each("variable", [*SECRETS])
+@each("variable", SECRETS)
 @each("owner", ["the run's", "the user's"])
 def test_only_a_variable_made_for_a_judge_is_read(monkeypatch, server, owner, variable):
     monkeypatch.setenv(variable, "a-secret-value")
@@ -138,13 +130,7 @@ def test_no_variable_is_read_before_the_user_agrees(monkeypatch):
 
 
 # ---------------------------------------------------------------------- caches
-OUTSIDE = [
-    "/any/where", "..", "../..", "../elsewhere", "a/../../..", "", " ", ".", "a/..", "/", "\0", "a\0b",
-    "~/x/../../..",
-]  # fmt: skip
-
-
-@each("cache", [*OUTSIDE])
+@each("cache", ["/any/where", "../elsewhere", "a/../../..", "", " ", ".", "a/..", "a\0b", "~/x/../../.."])
 def test_its_cache_stays_in_the_users_cache_folder(tmp_path, server, cache):
     before = sorted(tmp_path.rglob("*"))
     for ask_judge in (False, True):
@@ -156,17 +142,12 @@ def test_its_cache_stays_in_the_users_cache_folder(tmp_path, server, cache):
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_name_is_a_folder_in_there(tmp_path, server, viewbox):
+def test_a_name_is_a_folder_in_there_and_a_link_that_leads_out_is_refused(tmp_path, server, viewbox):
     forge(tmp_path, judge(server.url, cache="runs/judge"))
     assert viewbox("score", "gift", "--ask-judge")[0] == 0
     assert (tmp_path / "caches" / "viewbox" / "judge" / "runs" / "judge" / "judge.sqlite").is_file()
     assert not (tmp_path / "runs").exists()
-
-
-def test_a_link_in_there_that_leads_out_is_refused(tmp_path):
-    root = tmp_path / "caches" / "viewbox" / "judge"
-    root.mkdir(parents=True)
-    (root / "out").symlink_to(tmp_path)
+    (tmp_path / "caches" / "viewbox" / "judge" / "out").symlink_to(tmp_path)
     with pytest.raises(ConfigError, match="cache"):
         find_cache_folder("out/deeper")
 

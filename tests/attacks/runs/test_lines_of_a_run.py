@@ -45,22 +45,20 @@ FIELDS = {
     # JSON texts that no field of an episode holds
     "task": ['"x"', "null", "[]", '{"id": 7}', '{"id": "a", "reference": {"a": ' + nested(900) + "}}",
         '{"id": "a", "prompt": {"a": ' + nested(100) + "}}", '{"id": "a", "metadata": ' + nested(65, "{") + "}"],
-    "answer": ['"x"', "[[1]]", '{"a": NaN}', '{"a": -Infinity}', '{"a": ' + "9" * 5000 + "}",
-        *('{"a": ' + nested(depth) + "}" for depth in (300, 900, 100_000)),
-        *('{"a": ' + nested(depth, "{") + "}" for depth in (300, 900))],
+    "answer": ["[[1]]", '{"a": NaN}', '{"a": ' + "9" * 5000 + "}", '{"a": ' + nested(300, "{") + "}",
+        *('{"a": ' + nested(depth) + "}" for depth in (300, 100_000))],
     "scores": [
-        "[1]", *(f'{{"total": {total}}}' for total in ("NaN", "1e999", "9" * 5000, "9" * 400, "1e308", '"x"')),
+        "[1]", *(f'{{"total": {total}}}' for total in ("NaN", "9" * 5000, "9" * 400, "1e308", '"x"')),
         *(f'{{"total": 1, "components": {part}}}' for part in ('{"label": -1e308}', '{"a": []}', "[1]", "1")),
         '{"total": 1, "turns": [0.5, 0.5]}',  # of more replies than there are
         list_components(50_000), list_components(257),
     ],
-    "turns": ["1", '["x"]', "[null]", '[{"role": "admin"}]', '[{"role": "assistant", "tool_calls": "x"}]',
-        '[{"role": "assistant", "tool_calls": [7]}]', '[{"role": "tool_result", "tool_results": null}]',
-        '[{"role": "user", "images": ["x"]}]', '[{"role": "user", "images": [{}]}]',
+    "turns": ["1", "[null]", '[{"role": "admin"}]', '[{"role": "assistant", "tool_calls": [7]}]',
+        '[{"role": "tool_result", "tool_results": null}]', '[{"role": "user", "images": [{}]}]',
         CALL.replace("@", nested(200, "{")), RESULT.replace("@", nested(70, "{")),
         RESULT.replace("@", nested(200, "{")).replace("arguments", "facts")],
-    "info": ["[1]", '"x"', '{"a": ' + nested(900) + "}", '{"x": ' + nested(900, "{") + "}",
-        *(f'{{"sample": {value}}}' for value in ("1" + "0" * 30, "9" * 400, '"x"', -1)),
+    "info": ["[1]", '{"x": ' + nested(900, "{") + "}",
+        *(f'{{"sample": {value}}}' for value in ("9" * 400, '"x"', -1)),
         *(f'{{"index": {value}}}' for value in ("[]", 1.5)),
         *(f'{{"malformed": {value}}}' for value in ('"x"', "null", "{}", "9" * 300))],
     "confidence": ["2", "1e400"], "total_tokens": ['"x"'], "end_reason": ['"won"'], "flags": ["7"],
@@ -68,9 +66,8 @@ FIELDS = {
 }  # fmt: skip
 NOT_UTF8 = b'{"task": {"id": "\xff\xfe"}}'
 BAD = [
-    "{", "[1]", '"x"', "7", "null", json.dumps({"answer": {}}), b'{"task": {"id": "t9", "imag', b"[" * 3_000_000,
-    b'{"episode": 1, "steps": []}', np.random.default_rng(3).bytes(5000).replace(b"\n", b"x"), bytes(5000),
-    b"\x89PNG\r\x1a", b'\xff\xfe{"task": {"id": "a"}}', NOT_UTF8,
+    "{", "[1]", "null", json.dumps({"answer": {}}), b'{"task": {"id": "t9", "imag', b"[" * 3_000_000, bytes(5000),
+    np.random.default_rng(3).bytes(5000).replace(b"\n", b"x"), b'\xff\xfe{"task": {"id": "a"}}', NOT_UTF8,
     '{"task": {"id": "a"}}'.encode("utf-16"), b'{"task": {"id": "a\0"}}',
     '{"task": {"id": "a"}, "answer": {"a": [' + "[]," * 1_000_001 + "[]]}}",
     *(raw(**{field: text}) for field, texts in FIELDS.items() for text in texts),
@@ -123,8 +120,7 @@ def test_odd_lines_are_scored_too(tmp_path, viewbox):
 
 
 @each("line", [
-    "{", NOT_UTF8, raw(answer='{"a": ' + nested(900) + "}"), raw(info='{"sample": ' + "9" * 400 + "}"),
-    raw(scores=list_components(50_000)),
+    "{", NOT_UTF8, raw(answer='{"a": ' + nested(900) + "}"), raw(scores=list_components(50_000)),
 ])  # fmt: skip
 def test_with_errors_raised_it_is_a_store_error_that_names_the_line(tmp_path, line):
     forge_run(tmp_path / "gift", [make_line(0), line])

@@ -24,6 +24,7 @@ EVIL = [
     "one\ntwo\r\nthree\x0bfour\x0cfive\u2028six\x85seven", "[bold red]x[/bold red] [link=http://x]y[/link] :smile:",
     "x\\", "a\0b\x7f", '\x1bP$q"p\x1b\\\x1b_x\x1b\\', "\ue000\U000f0000",
 ]  # fmt: skip
+SOME = [" ".join(EVIL), EVIL[12], EVIL[13]]  # all at once; line breaks; what rich would read as markup
 ALLOWED = set(map(chr, range(32, 127))) | {"\n"}
 
 
@@ -38,7 +39,7 @@ def test_invisible_letters_are_written_out(evil):
     assert make_printable("Ärzte sehen 頁 🙂 é") == "Ärzte sehen 頁 🙂 é"
 
 
-@each("evil", EVIL)
+@each("evil", SOME)
 def test_values_of_a_group(tmp_path, viewbox, evil):
     said = {"environment": evil, "flags": [evil], "system_prompt": evil, "info": {"step": evil, "error": evil}}
     said |= {"answer": {"label": evil}, "scores": {"total": 1, "components": {evil: 0.5}}}
@@ -51,7 +52,7 @@ def test_values_of_a_group(tmp_path, viewbox, evil):
     assert set(viewbox(*given, "--format", "json", "--name", "own")[1]) <= ALLOWED
 
 
-@each("evil", EVIL)
+@each("evil", SOME)
 def test_on_a_terminal_too(tmp_path, viewbox, monkeypatch, evil):
     forge_run(tmp_path / "gift", [make_line(0, answer={"label": evil}, scores={"total": 1, "components": {evil: 1}})])
     written = io.StringIO()
@@ -61,7 +62,7 @@ def test_on_a_terminal_too(tmp_path, viewbox, monkeypatch, evil):
     assert is_safe(written.getvalue())
 
 
-@each("evil", EVIL)
+@each("evil", SOME)
 def test_errors_of_a_run(tmp_path, viewbox, evil):
     run = forge_run(tmp_path / "gift", ["{" + evil, make_line(0, end_reason=evil), make_line(1)])
     status, out, _ = viewbox("score", run)
@@ -78,7 +79,7 @@ def test_errors_of_a_run(tmp_path, viewbox, evil):
         assert (status, is_safe(out), is_safe(err)) == (2, True, True)
 
 
-@each("evil", EVIL)
+@each("evil", SOME)
 def test_reasons_of_a_reward(tmp_path, viewbox, evil):
     forge_run(tmp_path / "gift", [make_line(0, answer={"label": evil})])
     (tmp_path / "reward.yaml").write_text("{type: token_f1, field: label}")
@@ -86,7 +87,7 @@ def test_reasons_of_a_reward(tmp_path, viewbox, evil):
     assert (status, is_safe(out), is_safe(err)) == (0, True, True)
 
 
-@each("evil", EVIL)
+@each("evil", SOME)
 def test_the_progress_of_a_rollout(evil, capsys):
     written = io.StringIO()
     console = Console(file=written, force_terminal=False, width=200)
@@ -103,7 +104,7 @@ def test_the_progress_of_a_rollout(evil, capsys):
     assert "[bold red]x[/bold red]" in said or not evil.startswith("[")
 
 
-@each("evil", EVIL)
+@each("evil", SOME)
 def test_what_is_logged_and_how_a_command_ends(capsys, evil):
     record = logging.LogRecord("viewbox", logging.WARNING, "", 0, "the judge said %s", (evil,), None)
     assert is_safe(PrintableFormatter().format(record))

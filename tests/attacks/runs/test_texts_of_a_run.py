@@ -25,30 +25,26 @@ def list_anchors(first, line, count):
 HOSTILE = [
     # more than it says
     list_anchors("[x,x,x,x,x,x,x,x,x]", "[{0},{0},{0},{0},{0},{0},{0},{0},{0}]", 9),
-    list_anchors("[x,x,x,x,x,x,x,x,x]", "[{0},{0},{0},{0},{0},{0},{0},{0},{0}]", 6),
     list_anchors("{a: x, b: x}", "{{a: {0}, b: {0}, c: {0}, d: {0}}}", 12),
     list_anchors("{x: 1}", "{{<<: [{0}, {0}, {0}, {0}, {0}]}}", 12),
-    list_anchors("{x: 1}", "{{<<: {0}, a: {0}, b: {0}}}", 16),
     f"a: &a '{'x' * 100_000}'\nb: [{','.join(['*a'] * 5000)}]", "? &a [x]\n: 1\n? [*a, *a]\n: 2", "a: &a [*a]",
-    "a: &a {b: *a}", "a: &a {<<: *a}", "a: *b", list_anchors("[x]", "[{0}]", 3000),
-    list_anchors("{b: 1}", "{{b: {0}}}", 500),
+    "a: &a {<<: *a}", "a: *b", list_anchors("[x]", "[{0}]", 3000),
     # depth
-    "a: " + "[" * 3000, "a: " + "[" * 3000 + "]" * 3000, "a: " + "{a: " * 3000, "{" * 100_000,
-    "\n".join(" " * n + "k:" for n in range(300)), "- " * 3000 + "x", "? " * 3000,
+    "a: " + "[" * 3000 + "]" * 3000, "{" * 100_000, "\n".join(" " * n + "k:" for n in range(300)), "- " * 3000 + "x",
+    "? " * 3000,
     # values
-    "a: " + "9" * 5000, "a: " + "9" * 101, "a: " + "9" * 5000 + ".5", "a: 0x" + "f" * 100_000, "a: 0" + "7" * 5000,
-    "a: 0o" + "7" * 5000, "a: 1e999999", "a: -1e999", "a: !!bool maybe", "a: !!int ''", "a: !!int x", "a: !!float x",
-    "a: !!timestamp 2026-11-25", "a: !!binary aGk=", "a: !!set {b}", "a: !!omap [b: 1]", "a: !!pairs [b: 1]",
-    "a: !!python/object/apply:os.system [id]", "a: !!python/name:os.system", "a: !!python/module:os", "a: !mine x",
+    "a: " + "9" * 101, "a: " + "9" * 5000 + ".5", "a: 0x" + "f" * 100_000, "a: 0" + "7" * 5000, "a: 1e999999",
+    "a: !!bool maybe", "a: !!int ''", "a: !!int x", "a: !!float x", "a: !!timestamp 2026-11-25", "a: !!binary aGk=",
+    "a: !!set {b}", "a: !!omap [b: 1]", "a: !!python/object/apply:os.system [id]", "a: !!python/name:os.system",
+    "a: !mine x",
     # characters
     "a: \0", "a: \ud800", 'a: "\\uD800"', 'a: "\\UFFFFFFFF"', 'a: "\\U00110000"', "a: \x1b[2J", "a:\n\t- b",
-    "a: 1\na: 2", "? [a]\n: 1", "? {a: 1}\n: 1", "a: {<<: 1}", "%YAML 9.9\n---\na: 1", "a: 1\n---\nb: 2", "a: '",
-    "[,,,]",
+    "a: 1\na: 2", "? [a]\n: 1", "a: {<<: 1}", "%YAML 9.9\n---\na: 1", "a: 1\n---\nb: 2", "a: '", "[,,,]",
     # size
     "[" + ",".join("x" * 100_000) + "]", "\n".join(f"k{n}: 1" for n in range(20_001)), "#" * 300_000, "\n" * 300_000,
 ]  # fmt: skip
 FINE = [
-    ("a: x", {"a": "x"}), ("a: [1, -2, 3.5, 1e-4, 0x1F]", {"a": [1, -2, 3.5, 1e-4, 31]}),
+    ("a: [1, -2, 3.5, 1e-4, 0x1F]", {"a": [1, -2, 3.5, 1e-4, 31]}),
     ("a: 2001-99-99\n2001-02-30: b", {"a": "2001-99-99", "2001-02-30": "b"}),
     ("a: 1" + "_" * 5000 + "\nb: 1" + ":00" * 9000, None), ("a: =", {"a": "="}),
     ("a: " + "9" * 100, {"a": int("9" * 100)}), ("a: [true, False, null, ~]", {"a": [True, False, None, None]}),
@@ -77,11 +73,8 @@ def test_a_usual_text_is_read(text, values):
 
 @each("text, command", [  # with a text for each
     (HOSTILE[0], ["score", "gift"]), ("a: !!timestamp 2026-11-25", ["score", "gift", "--reward", "bad.yaml"]),
-    ("a: " + "9" * 5000, ["reward", "try", "bad.yaml", "--answer", "{}", "--reference", "{}"]),
     ("a: " + "[" * 3000, ["train", "bad.yaml", "--dry-run"]),
-    ('a: "\\uD800"', ["rollout", "--config", "bad.yaml", "--env", "digits"]),
-    ("", ["train", "quickstart", "env.noise=&a [*a]", "--dry-run"]),
-    ("", ["rollout", "--env", "digits", "--model", "m", f"env.noise={'9' * 5000}"]),
+    ("", ["rollout", "--env", "digits", "--model", "m", "env.noise=&a [*a]"]),
 ])  # fmt: skip
 def test_every_command_refuses_it(tmp_path, viewbox, monkeypatch, text, command):
     monkeypatch.chdir(tmp_path)
@@ -126,32 +119,12 @@ def test_a_hostile_template_is_a_config_error(source):
 
 
 @each("source, text", [  # what Jinja offers still works
-    ("Go on.", "Go on."), ("{{ turn }} of {{ max_turns }}", "2 of 10"),
-    ("{{ max_turns - turn }} left, {{ 100 * turn // max_turns }} %", "8 left, 20 %"),
-    ("{% if turn > 1 %}later{% else %}first{% endif %}", "later"), ("{{ 'a' if turn == 2 else 'b' }}", "a"),
+    ("{{ 100 * turn // max_turns }} %", "20 %"), ("x" * 50_000, "x" * 50_000),
     ("{% for i in range(3) %}{{ i }}{{ ', ' if not loop.last }}{% endfor %}", "0, 1, 2"),
-    ("{% for i in range(3) %}{% for j in range(2) %}{{ i }}{{ j }} {% endfor %}{% endfor %}", "00 01 10 11 20 21 "),
-    ("{% for k, v in {'a': 1, 'b': 2}.items() %}{{ k }}={{ v }};{% endfor %}", "a=1;b=2;"),
-    ("{% for i in 'ab' %}{{ loop.index }}/{{ loop.length }}{{ loop.cycle('x', 'y') }} {% endfor %}", "1/2x 2/2y "),
-    ("{{ 'turn ' ~ turn ~ '.' }}", "turn 2."), ("{% set left = max_turns - turn %}{{ left }}", "8"),
-    ("{% set a %}x{{ turn }}{% endset %}{{ a }}{{ a }}", "x2x2"),
     ("{% set n = namespace(s=0) %}{% for i in [1, 2] %}{% set n.s = n.s + i %}{% endfor %}{{ n.s }}", "3"),
     ("{% macro say(x, y='!') %}{{ x }}{{ y }}{% endmacro %}{{ say('a') }}{{ say('b', '?') }}", "a!b?"),
-    ("{% macro box() %}[{{ caller() }}]{% endmacro %}{% call box() %}x{% endcall %}", "[x]"),
-    ("{{ '-' * 20 }}", "-" * 20), ("{{ (turn / max_turns)|round(2) }}", "0.2"),
-    ("{{ '%02d/%d' % (turn, max_turns) }} {{ '%s'|format(turn) }} {{ '{:>3}'.format(turn) }}", "02/10 2   2"),
-    ("{{ 'a b'.upper().split()|join('-') }}{{ ' x '.strip().replace('x', 'y') }}", "A-By"),
-    ("{{ ['b', 'a']|sort|join(', ')|upper }} {{ 'abc'|length }} {{ none|default('d', true) }}", "A, B 3 d"),
-    ("{{ [1, 2, 3][1:]|first }}{{ [3, 1]|max }}{{ (1, 2)|length }}{{ {'a': [1]}['a'][0] }}", "2321"),
-    ("{{ ['a', 'b']|map('upper')|join }}{{ range(6)|select('divisibleby', 2)|list }}", "AB[0, 2, 4]"),
-    ("{{ {'a': [1, 'x']}|tojson }}", '{"a": [1, "x"]}'), ("{{ 'a\nb'|indent(2) }}", "a\n  b"),
-    ("{% filter upper %}turn {{ turn }}{% endfilter %}", "TURN 2"),
-    ("{% raw %}{{ x }}{% endraw %}{# said #}", "{{ x }}"),
-    ("{{ turn is even }} {{ turn is defined }} {{ turn in [1, 2] }} {{ max_turns is ge 100000 }}",
-        "True True True False"),
-    ("{% with a = turn %}{{ a }}{% endwith %}", "2"), ("{{ 'x'|center(5) }}|{{ 'x'.ljust(3) }}|", "  x  |x  |"),
-    ("{% set comma = joiner(', ') %}{% for i in 'ab' %}{{ comma() }}{{ i }}{% endfor %}", "a, b"),
-    ("x" * 50_000, "x" * 50_000),
+    ("{{ '%02d/%d' % (turn, max_turns) }} {{ 'a b'.upper().split()|join('-') }}", "02/10 A-B"),
+    ("{{ {'a': [1, 'x']}|tojson }} {{ turn is even }}", '{"a": [1, "x"]} True'),
 ])  # fmt: skip
 def test_a_template_of_the_users_own_works(source, text):
     assert Prompts({"notes": source}).render("notes", turn=2, max_turns=10) == text
@@ -168,13 +141,3 @@ def test_one_that_fails_in_a_later_turn_is_a_config_error():
     with pytest.raises(ConfigError, match=r"templates\.notes"):
         prompts.render("notes", turn=7, max_turns=10)
     prompts.render("notes", turn=2, max_turns=10)
-
-
-def test_a_long_question_and_a_hundred_tools_pass():
-    question, tools = "word " * 30_000, ['{"type": "function"}' * 50] * 100
-    own = Prompts({
-        "question": "{{ question|trim }}{% if images > 1 %}!{% endif %}",
-        "tools_json": "{% for tool in tools %}{{ loop.index }}. {{ tool }}\n{% endfor %}",
-    })  # fmt: skip
-    assert own.render("question", question=question, images=1, view=0, switchable=False) == question.strip()
-    assert own.render("tools_json", tools=tools).count("function") == 5000

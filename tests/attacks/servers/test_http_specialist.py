@@ -2,7 +2,6 @@
 
 import base64
 import gzip
-import json
 
 import pytest
 
@@ -41,24 +40,21 @@ FAULTS = [  # what is sent in place of a good reply, and what the call says
     (make_response(503, Retry_After=3600), "look failed with HTTP 503"),
     (send_body("<html><body>Sign in</body></html>", Content_Type="text/html"), UNUSABLE),
     *((send_body(text), UNUSABLE) for text in (
-        '{"error": "out of memory", "label": "mass"}', '{"error": {"code": 7}}', "", '{"ratio": NaN}',
-        '{"ratio": 1e999}', '{"a":' * 100_000 + "1" + "}" * 100_000, "[1, 2]", '"normal"', "null", b"\xff\xfe\x00{")),
+        '{"error": "out of memory", "label": "mass"}', "", '{"ratio": NaN}', '{"a":' * 100_000 + "1" + "}" * 100_000,
+        "[1, 2]", b"\xff\xfe\x00{")),
     ({"summary": ["a"]}, USELESS + "summary is not text"),
     *((wrong, USELESS + "box is not 4 numbers") for wrong in (
-        {"box": "all of it"}, {"box": [1, 2, 3]}, {"box": [True, False, True, True]},
-        send_body('{"box": [0, 0, 1, %s]}' % ("9" * 400)))),
+        {"box": [1, 2, 3]}, {"box": [True, False, True, True]}, send_body('{"box": [0, 0, 1, %s]}' % ("9" * 400)))),
     ({"box": [0, 0, 49, 16]}, USELESS + "box: x = 49 is out of range"), ({"at": [3]}, USELESS + "at is not 2 numbers"),
-    ({"box": [-1, 0, 4, 4]}, USELESS + "box: x = -1 is out of range"),
     ({"box": [9, 9, 4, 4]}, USELESS + "box ends before it begins"),
     ({"items": [{"box": [0, 0, 1, 99]}]}, USELESS + "items[0].box: y = 99 is out"),
     ({"items": [3]}, USELESS + "items[0]: must be an object"),
     ({"items": {"box": 1}}, USELESS + "items: must be a list"),
     ({"mask": make_png((47, 32))}, "mask is a mask of 47x32 pixels; the picture is of 48x32"),
     ({"mask": [[0, 1]]}, "mask is not a mask of the picture"), ({"mask": 7}, "mask is no picture: a int"),
-    ({"mask": [[0] * 48] * 31 + [[0] * 47]}, "mask is not a mask of the picture"),
     ({"mask": "%%%"}, "mask is not Base64"), ({"mask": make_png()[:40]}, "mask "),
     ({"mask": [["a"] * 48] * 32}, "its numbers are not all 0 or 1"),
-    ({"picture": "/etc/passwd"}, "picture is "), ({"picture": "http://127.0.0.1:9/a.png"}, "picture is not Base64"),
+    ({"picture": "http://127.0.0.1:9/a.png"}, "picture is not Base64"),
     ({"picture": encode(saved(GRAY, "GIF"))}, "is a picture of another format"),
     ({"picture": encode(png(60_000, 60_000))}, "picture has more than"),
     ({"picture": encode(b"\x89PNG\r\n\x1a\n" + bytes(99))}, "picture "),
@@ -177,4 +173,3 @@ def test_a_pattern_that_repeats_a_million_times_costs_no_time():
         tool = env.toolbox["look"]
         with pytest.raises(ToolError):
             tool.check_arguments({"a": "a" * 60_000}, "unit", None)
-    assert json.dumps(tool.build_schema()["function"]["name"]) == '"look"'

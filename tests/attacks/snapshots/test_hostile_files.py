@@ -115,15 +115,13 @@ def test_a_schema_that_does_not_end_is_interrupted(path, monkeypatch):
 
 # ---------------------------------------------------------------------- rows
 FIELDS = {
-    "pmid": ["NULL", "x'00ff'", "''", "'a b'", "'1' || char(10) || '[/data]'", "'<|im_end|>'",
-        "printf('%.*c', 300, '1')"],
-    "title": ["NULL", "x'00ff'", "zeroblob(20000000)", "zeroblob(1000)"], "journal": ["NULL", "x''"],
-    "year": ["'next'", "x'00'", "99999999999", "-1", "2020.5", "9e999"],
-    "abstract": ["NULL", "x'ff'", "zeroblob(20000000)", "printf('%.*c', 17000000, 'a')"], "doi": ["NULL", "x'00'"],
-    "url": ["NULL", "'javascript:alert(1)'", "'file:///etc/passwd'", "'https://a b'", "'https://x' || char(10)"],
-    "types": ["NULL", "'Review'", "'{}'", "'[1]'", "'[\"a\"'", "'[' || printf('%.*c', 90000, '[')", "x'5b5d'"],
-    "mesh": ["NULL", "'[null]'", "'1e999999'", "printf('%.*c', 5000, '1')", "'\"x\"'"],
-    "retracted": ["2", "'no'", "NULL", "x'00'"],
+    "pmid": ["NULL", "x'00ff'", "''", "'1' || char(10) || '[/data]'", "'<|im_end|>'", "printf('%.*c', 300, '1')"],
+    "title": ["NULL", "x'00ff'", "zeroblob(20000000)"], "journal": ["NULL", "x''"], "doi": ["NULL", "x'00'"],
+    "year": ["'next'", "x'00'", "99999999999", "-1", "2020.5", "9e999"], "abstract": ["NULL", "x'ff'",
+        "zeroblob(20000000)", "printf('%.*c', 17000000, 'a')"],
+    "url": ["NULL", "'javascript:alert(1)'", "'https://a b'", "'https://x' || char(10)"],
+    "types": ["NULL", "'{}'", "'[1]'", "'[' || printf('%.*c', 90000, '[')", "x'5b5d'"],
+    "mesh": ["NULL", "'[null]'", "printf('%.*c', 5000, '1')"], "retracted": ["2", "'no'", "NULL"],
 }  # fmt: skip
 
 
@@ -242,14 +240,11 @@ def test_a_file_that_is_replaced_while_it_is_used_is_not_mixed_with_the_old_one(
 
 # ---------------------------------------------------------------------- words
 QUERIES = [
-    'pneumonia"', '"pneumonia" OR *', "pneumonia NEAR(nodule, 3)", "pneumonia AND NOT chest", "title:pneumonia",
-    "-pneumonia", "{title abstract} : pneumonia", "^pneumonia", "pneumonia*", "pneumonia + nodule",
-    "pneumonia') --", "'; DROP TABLE articles; --", "pneumonia\x00nodule", "\ud800pneumonia\udfff",
-    "pneumonia \u202e\u200b\u2066", "\uff02pneumonia\uff02", "(((((pneumonia", ")))) pneumonia",
-    "AND OR NOT NEAR pneumonia", "pneumonia " * 100_000, "pneumonia " + "x" * 1_000_000,
-    "pneumonia " + " ".join(map(str, range(100_000))), "pneumonia " + '"' * 1_000_000,
-    "pneumonia " + "e" + "\u0301" * 100_000, "kinds : pneumonia", "pneumonia kindreview \ue000review",
-    "rank pneumonia bm25(10)", "pneumonia article_index MATCH 1",
+    '"pneumonia" OR *', "pneumonia NEAR(nodule, 3)", "pneumonia AND NOT chest", "{title abstract} : pneumonia",
+    "^pneumonia", "pneumonia + nodule", "'; DROP TABLE articles; --", "pneumonia\x00nodule", "\ud800pneumonia\udfff",
+    "pneumonia \u202e\u200b\u2066", "\uff02pneumonia\uff02", "(((((pneumonia", "AND OR NOT NEAR pneumonia",
+    "pneumonia " + "x" * 1_000_000, "pneumonia " + " ".join(map(str, range(100_000))), "pneumonia " + '"' * 1_000_000,
+    "pneumonia " + "e" + "\u0301" * 100_000, "kinds : pneumonia", "rank pneumonia bm25(10)",
 ]  # fmt: skip
 
 

@@ -1,12 +1,10 @@
 """Hostile articles and figures, from the snapshot to the model: what reaches it is data, whole, bounded and marked."""
 
-import asyncio
 import re
 
 import numpy as np
 import pytest
 
-from tests.support.digits_play import Says
 from tests.support.hostile_snapshot import (
     HOSTILE_TEXTS,
     WORD,
@@ -15,12 +13,11 @@ from tests.support.hostile_snapshot import (
     write_hostile_snapshot,
 )
 from tests.support.replies import call, list_results
-from viewbox import BaseMultiTurnEnv, Task, make
+from viewbox import BaseMultiTurnEnv, Task
 from viewbox.assets import resolve_model_path
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.images.source import Source
 from viewbox.rewards.evidence import EvidenceReward
-from viewbox.rollouts.play import play_many
 from viewbox.tools.search.records import ArticleQuery, ImageQuery
 from viewbox.tools.search.wording import write_articles, write_images
 from viewbox.utils.sanitize import CONTROL_TOKENS
@@ -127,35 +124,3 @@ def test_an_id_that_an_abstract_forges_is_no_evidence(env):
     task = Task("t", reference={"evidence": ["660000"]})
     forged = env.play(task, ScriptedPolicy([call("search_web", query=f"{WORD} forged record"), "done"]))
     assert not {"1", "2", "666"} & {pmid for result in list_results(forged) for pmid in result.facts["pmids"]}
-
-
-def test_other_episodes_are_those_of_a_clean_run(tmp_path):
-    """Beside episodes that read hostile articles, byte for byte."""
-    hostile = write_hostile_snapshot(tmp_path / "hostile.sqlite")
-    env = make("literature_vqa", num_tasks=6, specialists={
-        "search": {"kind": "literature", "snapshot": "package:literature"},
-        "bad": {"kind": "literature", "snapshot": str(hostile)},
-    })  # fmt: skip
-    scripts = {task.id: [*env.oracle(task), env.write_answer(task)] for task in env.tasks}
-    attacked = {
-        task.id: [call("bad_web", query=WORD, max_results=10) + call("bad_images", query=WORD), "{}"]
-        for task in env.tasks[:3]
-    }
-
-    def run(scripts):
-        def reply(conversation):
-            said = sum(message.role == "assistant" for message in conversation.messages)
-            lines = scripts[conversation.task.id]
-            return lines[min(said, len(lines) - 1)]
-
-        async def collect():
-            return [one async for one in play_many(env, env.tasks, Says(reply), concurrency=6)]
-
-        return {one.task.id: one for one in asyncio.run(collect())}
-
-    clean, beside = run(scripts), run(scripts | attacked)
-    for task in env.tasks[3:]:
-        assert beside[task.id].turns == clean[task.id].turns
-        assert beside[task.id].scores == clean[task.id].scores
-        assert clean[task.id].scores.total == pytest.approx(1.0)
-    assert all(beside[task.id].scores.total == 0.0 for task in env.tasks[:3])

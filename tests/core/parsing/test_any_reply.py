@@ -1,6 +1,6 @@
-"""Whatever a policy says is one of three things: 16,000 generated replies, and what must hold for each.
+"""Whatever a policy says is one of three things: 5,000 generated replies, and what must hold for each.
 
-Every generated text is read whole and broken off at seven places, as token budgets do: each of these is a reply.
+Every generated text is read whole and broken off at five places, as token budgets do: each of these is a reply.
 """
 
 import json
@@ -21,8 +21,8 @@ SCHEMA = {
 }
 SHAPE = AnswerFields.from_schema(SCHEMA)
 
-BREAKS = 8  # of which the last is the whole
-many = settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+BREAKS = 6  # of which the last is the whole
+many = settings(max_examples=160, deadline=None, suppress_health_check=list(HealthCheck))
 SCRAPS = st.sampled_from(
     [*"{}[]()\",:'\\ \n，：“”‘’「」…", "<tool_call>", "</tool_call>", "<think>", "</think>", "```json\n", "```tool\n",
      "```", '{"name": "zoom", "arguments": {', '"arguments": "', '{"tool": "zoom"', '{"a":', "{a:", "{'a': ", "...",

@@ -28,14 +28,11 @@ def call(name="zoom", **arguments):
 
 
 ANSWERS = [  # the text, how it is read, the answer, its flags
-    ('{"a": 1}', {}, {"a": 1}), ('I see it. {"a": 1} That is all.', {}, {"a": 1}),
-    ('```json\n{"a": 1}\n```', {}, {"a": 1}), ('\n\n{\n"a"\n:\n1}', {}, {"a": 1}),
-    ('set {x} of [1]: {"a": 1}', {}, {"a": 1}), ('First {"a": 1}, no: {"a": 2}.', {}, {"a": 2}, "ignored"),
+    ('\n\n{\n"a"\n:\n1}', {}, {"a": 1}), ('First {"a": 1}, no: {"a": 2}.', {}, {"a": 2}, "ignored"),
     ('{"a": 1} and {}', {}, {"a": 1}), ('{"a": "<tool_call> </think> {"}', {}, {"a": "<tool_call> </think> {"}),
     ('{"a": 1} or rather {"a": oops!}', {}, {"a": 1}, "salvaged"), ('{"name": "zoom"}', {}, {"name": "zoom"}),
     # thinking, whose tags are a setting
-    ('<think>{"a": 1}</think>{"b": 2}', {}, {"b": 2}), ('{"a": 1} hm</think>{"b": 2}', {}, {"b": 2}),
-    ('<think>{"a": </think>{"b": 2}', {}, {"b": 2}),
+    ('{"a": 1} hm</think>{"b": 2}', {}, {"b": 2}), ('<think>{"a": </think>{"b": 2}', {}, {"b": 2}),
     ('◁think▷{"a": 1}◁/think▷<a>{"a": 2}</a>{"a": 3}<think>', {"thinking": TAGS}, {"a": 3}),
     ('{"a": 1}</t>{"a": 2}', {"thinking": (("", "</t>"),)}, {"a": 2}), ('<think>{"a": 1}', {"thinking": ()}, {"a": 1}),
     # the fields of an answer, which only help to read it
@@ -43,12 +40,9 @@ ANSWERS = [  # the text, how it is read, the answer, its flags
     ('{"result": {"place": {}}}', {"schema": NESTED}, {"result": {"place": {}}}),
     ('{"x": 1}', {"schema": TWO, "last": True}, {"x": 1}), (json.dumps(IN_VAIN), {"schema": ACTION}, IN_VAIN),
     # cut off on the last turn: what was said whole
-    ('{"a": "left", "b": "ri', CUT, {"a": "left"}, "salvaged"), ('{"a": "left", "b', CUT, {"a": "left"}, "salvaged"),
-    ('{"a": "left", "b": tru', CUT, {"a": "left"}, "salvaged"),
-    ('{"a": "left", "b": 1e', CUT, {"a": "left"}, "salvaged"),
+    ('{"a": "left", "b', CUT, {"a": "left"}, "salvaged"), ('{"a": "left", "b": 1e', CUT, {"a": "left"}, "salvaged"),
     ('{"a": "left", "b": ["x", "y', CUT, {"a": "left", "b": ("x",)}, "salvaged"),
     ('{"a": "left", "b": [0.1, 0.2', CUT, {"a": "left", "b": (0.1,)}, "salvaged"),
-    ('{"a": "left", "b": [{"c": 1}, {"d": 2', CUT, {"a": "left", "b": ({"c": 1},)}, "salvaged"),
     ('{"a": "left", "b": {"c": "x"', CUT, {"a": "left", "b": {"c": "x"}}, "salvaged"),
     ('{"a": 1} {"a": 2, "b": "ri', CUT, {"a": 1}, "salvaged"),
     # only closing brackets are missing
@@ -117,7 +111,6 @@ def test_text_that_would_make_a_careless_parser_quadratic_is_read(scrap):
 
 
 # ---- calls
-
 FENCED = '```{}\n{{"tool": "zoom", "arguments": {{"a": "```"}}}}\n```\n{{"b": 1}}'
 CALLS = [  # the text, its calls by name and arguments, and the answer beside them
     (f"Let me look. {call(factor=2)} and {call('reset')}", [("zoom", {"factor": 2}), ("reset", {})], None),
@@ -125,7 +118,6 @@ CALLS = [  # the text, its calls by name and arguments, and the answer beside th
     (f'{{"a": oops {call()}', [("zoom", {})], {"a": "oops"}),
     (call("search", query="</tool_call>"), [("search", {"query": "</tool_call>"})], None),
     (call() + '{"a": 1, "continue": true}', [("zoom", {})], {"a": 1}),
-    (json.dumps(IN_VAIN), [("zoom", {"factor": 2})], None),
     *((FENCED.format(label), [("zoom", {"a": "```"})], {"b": 1}) for label in ("tool", "tool_call", "tool_code")),
     *((f'<tool_call>{{"name": "zoom", "arguments": {said}}}</tool_call>', [("zoom", {"factor": 2})], None) for said in (
         '{"factor": 2}', '"{\\"factor\\": 2}"', "\"{'factor': 2,}\"", '" { \\"factor\\" : 2 } "', "{'factor': 2}")),
@@ -187,7 +179,6 @@ def test_a_native_call_whose_string_cannot_be_read_keeps_it_with_the_reason(argu
 
 
 # ---- replies as real models wrote them, each with the outcome a careful engineer wants (and why: in the file itself)
-
 RECORDED = [json.loads(line) for line in Path(__file__).with_name("hard_replies.jsonl").read_text("utf-8").splitlines()]
 RECORDED_SCHEMA = {
     "type": "object",
@@ -212,12 +203,6 @@ def outcome(text, options):
         return said
     violation = find_violation(thaw(said.value), RECORDED_SCHEMA)
     return said if violation is None else Malformed(str(violation), "invalid")
-
-
-def test_the_record_holds_enough_and_every_line_says_why():
-    assert len(RECORDED) >= 45
-    assert len({line["name"] for line in RECORDED}) == len(RECORDED)
-    assert all(line["why"] for line in RECORDED)
 
 
 @each("line", RECORDED)

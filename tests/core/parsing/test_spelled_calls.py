@@ -63,83 +63,39 @@ def gemma(call):
 ZOOM = [("zoom", {"factor": 2})]
 QWEN = [  # parameters as XML tags
     (xml("zoom", ("factor", "2")), ZOOM),
-    (xml("zoom", ("factor", "2.5"), ("center", "[0.1, 0.9]")), [("zoom", {"factor": 2.5, "center": [0.1, 0.9]})]),
-    (xml("reset"), [("reset", {})]),
-    ("<tool_call>\n<function=reset>\n</function>\n</tool_call>", [("reset", {})]),
-    (f"Let me look closer.{xml('zoom', ('factor', '2'))}", ZOOM),  # [vLLM qwen3coder: single_tool_with_content]
-    (f"{xml('zoom', ('factor', '2'))}\n{xml('reset')}", [*ZOOM, ("reset", {})]),  # [vLLM qwen3coder: parallel_tools]
-    (xml("note", ("info", '{"width": 10,\n "height": 20}')), [("note", {"info": {"width": 10, "height": 20}})]),  # [same]
+    (xml("note", ("info", '{"width": 10,\n "height": 20}')), [("note", {"info": {"width": 10, "height": 20}})]),
     (xml("zoom", ("factor", "2")).replace("<tool_call>\n", "").replace("\n</tool_call>", ""), ZOOM),  # [vLLM qwen3coder: fallback_no_tags; vllm 25028]
     (xml("zoom", ("factor", "2")).replace("<tool_call>\n", ""), ZOOM),  # [vllm-project/vllm 26345: the opening mark is missing]
-    ("<tool_call>\n<function=note>\n<parameter=text>\nDallas\n<parameter=size>\n3\n</parameter>\n</function>\n</tool_call>",
-     [("note", {"text": "Dallas", "size": 3})]),  # [vLLM qwen3coder: missing_closing_parameter_tag]
-    ("<tool_call>\n<function=zoom>\n<parameter=factor>\n2\n</function>\n</tool_call>", ZOOM),
-    ("<tool_call><function=zoom><parameter=factor>2</parameter></function></tool_call>", ZOOM),
-    ("<tool_call>\n<function=zoom>\n<parameter=factor>\n2\n</parameter>\n</tool_call>", ZOOM),  # no </function>
-    ("<tool_call>\n<function=zoom>\n<parameter=factor>\n2\n</parameter>\n</function>", ZOOM),  # no </tool_call>
-    (xml("note", ("size", "5"), ("side", "left"), ("slice", "42")),
-     [("note", {"size": 5, "side": "left", "slice": 42})]),  # [vLLM qwen3coder: anyof_type_conversion]
-    (xml("note", ("side", "3")), [("note", {"side": "3"})]),  # text is allowed, so it is text
     (xml("note", ("size", "null"), ("slice", "None")), [("note", {"size": None, "slice": None})]),
-    (xml("note", ("text", "null")), [("note", {"text": "null"})]),
     (xml("note", ("text", "42"), ("any", "42")), [("note", {"text": "42", "any": "42"})]),  # nothing is declared: text
-    (xml("note", ("sure", "true")), [("note", {"sure": True})]),
     (xml("note", ("sure", "False")), [("note", {"sure": False})]),  # as the template writes a bool
-    (xml("note", ("sure", "perhaps")), [("note", {"sure": "perhaps"})]),  # the tool refuses it
-    (xml("zoom", ("factor", "two")), [("zoom", {"factor": "two"})]),
     (xml("zoom", ("factor", "2 or 3")), [("zoom", {"factor": "2 or 3"})]),
     (xml("zoom", ("factor", "1e999")), [("zoom", {"factor": "1e999"})]),
-    (xml("zoom", ("factor", "")), [("zoom", {"factor": ""})]),
     (xml("note", ("tags", '["a", "b", 1, true]')), [("note", {"tags": ["a", "b", 1, True]})]),  # [vLLM qwen36_bugs; vllm 43238]
     (xml("note", ("tags", "['python', 'tutorial']")), [("note", {"tags": ["python", "tutorial"]})]),  # [waybarrios/vllm-mlx 63]
     (xml("note", ("info", "{'theme': 'dark', 'size': 14}")), [("note", {"info": {"theme": "dark", "size": 14}})]),  # [same]
     (xml("note", ("tags", "a, b")), [("note", {"tags": "a, b"})]),  # no list, and not made one
     (xml("note", ("text", "class BaseService\\(")), [("note", {"text": "class BaseService\\("})]),  # [vllm 22975]
-    (xml("note", ("text", "one\ntwo\n\nthree")), [("note", {"text": "one\ntwo\n\nthree"})]),
-    (xml("note", ("text", "\n  indented\n")), [("note", {"text": "\n  indented\n"})]),
-    (xml("note", ("text", 'said "left" and \'right\'')), [("note", {"text": 'said "left" and \'right\''})]),
-    (xml("note", ("text", "北京 é 👁")), [("note", {"text": "北京 é 👁"})]),
-    (xml("note", ("text", "a < b && c > d")), [("note", {"text": "a < b && c > d"})]),
     (xml("note", ("text", "the tag </parameter> ends it")), [("note", {"text": "the tag </parameter> ends it"})]),
-    (xml("note", ("text", '{"name": "zoom", "arguments": {}}')), [("note", {"text": '{"name": "zoom", "arguments": {}}'})]),
-    (xml("lung.find", ("what", "nodule")), [("lung.find", {"what": "nodule"})]),
-    (xml("chest/find-it", ("what", "nodule")), [("chest/find-it", {"what": "nodule"})]),
     (xml("nothing", ("factor", "2")), [("nothing", {"factor": "2"})]),  # unknown: the loop says which tools there are
-    (xml("zoom<|end|>", ("factor", "2")), [("zoom", {"factor": 2})]),
-    ("<tool_call>\n<function=reset()>\n</function>\n</tool_call>", [("reset", {})]),
-    (f"<think>{xml('reset')} or not?</think>{xml('zoom', ('factor', '2'))}", ZOOM),
     (f"or not?\n</think>\n\n{xml('zoom', ('factor', '2'))}", ZOOM),  # [vllm 44447: the prompt opened the thinking]
     (xml("zoom", ("factor", "2"), ("factor", "3")), [("zoom", '"factor" is given twice')]),
     (xml("", ("factor", "2")), [("", 'no "name"')]),
     (xml("zoom", ("factor", "2")).replace("</function>", "so there</function>"), [("zoom", "before '<parameter=factor>'")]),
     (xml("zoom", ("factor", "2")).replace("</function>", "</function> so"), [("zoom", AFTER)]),
-    ("<tool_call>\n<function=zoom>\nfactor=2\n</function>\n</tool_call>", [("zoom", "before 'factor=2'")]),
-    ("<tool_call>\n<function=zoom>\n<parameter=factor>\n2", [("zoom", CUT)]),
-    ("<tool_call>\n<function=zoom>\n<parameter=fac", [("zoom", CUT)]),
-    ("<tool_call>\n<function=zo", [("", CUT)]),
     ("<function=zoom>\n<parameter=factor>\n2\n</parameter>\n<function=reset>\n</function>", [*ZOOM, ("reset", {})]),
-    ('<tool_call>\n{"name": "zoom", "arguments": {"factor": 2}}\n</tool_call>', ZOOM),  # Hermes, though XML was taught
-    ('<tool_call>zoom {"factor": 2}</tool_call>', ZOOM),
 ]  # fmt: skip
 GLM = [  # arguments as XML tags
     (glm("zoom", ("factor", "2")), ZOOM),
-    (glm("zoom", ("factor", "2"), ("center", "[0.5, 0.5]")), [("zoom", {"factor": 2, "center": [0.5, 0.5]})]),
-    ("<tool_call>reset</tool_call>", [("reset", {})]),  # [vLLM glm47: zero_arg_inline]
     ("<tool_call>reset\n</tool_call>", [("reset", {})]),  # [vLLM glm47: zero_arg_newline]
     ("<tool_call>zoom<arg_key>factor</arg_key><arg_value>2</arg_value></tool_call>", ZOOM),  # [vLLM glm47: args_same_line]
-    ("<tool_call>zoom\n    <arg_key>factor</arg_key>\n    <arg_value>2</arg_value>\n    </tool_call>", ZOOM),  # [vLLM glm4_moe: single_tool_call]
     (f"{glm('zoom', ('factor', '2'))}\nand I will also\n{glm('reset')}", [*ZOOM, ("reset", {})]),  # [vLLM glm4_moe: mixed_content]
-    (f"<think>hm</think>\nI look.\n{glm('zoom', ('factor', '2'))}", ZOOM),  # [vLLM glm4_moe: with_thinking_tags]
-    (glm("note", ("text", "北京"), ("size", "3")), [("note", {"text": "北京", "size": 3})]),  # [vLLM glm4_moe: chinese_content]
     (glm("note", ("text", "10001"), ("size", "3")), [("note", {"text": "10001", "size": 3})]),  # [Blaizzy/mlx-vlm 2207]
     (glm("zoom", ("factor", "10"), ("center", "[]")), [("zoom", {"factor": 10, "center": []})]),  # [antirez/ds4 569]
     (glm("note", ("sure", "true"), ("size", "null"), ("info", '{"k": 1}')),
      [("note", {"sure": True, "size": None, "info": {"k": 1}})]),  # [sqliteai/warp 61]
     (glm("note", ("text", "true")), [("note", {"text": "true"})]),  # [antirez/ds4 1016]
-    (glm("note", ("text", " a b \n")), [("note", {"text": " a b \n"})]),  # the template adds nothing, so nothing is cut
     (glm("note", ("text", "a < b and <b>bold</b>")), [("note", {"text": "a < b and <b>bold</b>"})]),
-    (glm("lung.find", ("what", "x")), [("lung.find", {"what": "x"})]),
-    (glm("zoom", ("factor", "2")).removesuffix("</tool_call>"), ZOOM),  # only its closing mark is missing
     (glm("zoom", ("factor", "2"), ("factor", "3")), [("zoom", "given twice")]),
     ("<tool_call>note\n<arg_key>text</arg_key>\n<arg_value>a</arg_value>\n<arg_key>size\n<arg_value>3</arg_value>\n</tool_call>",
      [("note", "before '<arg_key>size'")]),  # [vLLM glm4_moe: malformed_xml]
@@ -147,57 +103,22 @@ GLM = [  # arguments as XML tags
     ("<tool_call>reset</arg_value></tool_call>", [("", "not valid JSON")]),  # [fw-ai-external/python-sdk 119, in the text]
     ("<tool_call>note\n<arg_key>text</arg_key>\n<arg_value>Bei", [("note", CUT)]),
     ("<tool_call>note\n<arg_key>te", [("note", CUT)]),
-    ("<tool_call>zoom", [("", CUT)]),
-    ("<tool_call>I will zoom in</tool_call>", [("", "not valid JSON")]),
-    ("<tool_call></tool_call>", [("", "not valid JSON")]),
 ]  # fmt: skip
 MISTRAL = [
     ('[TOOL_CALLS][{"name": "zoom", "arguments":{"factor": 2}}]', ZOOM),  # [vLLM mistral: single_tool_add]
     ('[TOOL_CALLS] [{"name": "zoom", "arguments":{"factor": 2}}]', ZOOM),  # [ml-explore/mlx-lm 1374]
-    ('[TOOL_CALLS]  [ {"name":"zoom" , "arguments" : {"factor": 2} } ]', ZOOM),  # [vLLM mistral]
-    ('[TOOL_CALLS] [{"arguments":{"factor": 2}, "name": "zoom"}]', ZOOM),  # [vLLM mistral: argument_before_name]
     ('[TOOL_CALLS] [{"arguments":{"name": "John"}, "name": "note"}]', [("note", {"name": "John"})]),  # [vLLM mistral: name_in_argument]
-    ('[TOOL_CALLS] [{"name": "zoom", "arguments": {"factor": 2}}, {"name": "reset", "arguments": {}}]', [*ZOOM, ("reset", {})]),  # [vLLM mistral: multiple_tools]
-    ('Hello[TOOL_CALLS] [{"name": "zoom", "arguments":{"factor": 2}}]', ZOOM),  # [vLLM mistral: content_before_tool]
-    ('[TOOL_CALLS] [{"name": "zoom", "arguments":{"factor": 2}}]\nextra trailing data', ZOOM),  # [vLLM mistral: trailing_data]
     ('[TOOL_CALLS] [{"name": "zoom", "arguments": {"factor": 2}, "id": "abcdefghi"}]</s>', ZOOM),  # the template of Mistral Small 3.1
-    ('[TOOL_CALLS] [{"name": "zoom", "arguments":{"factor": 2}}][TOOL_CALLS] [{"name": "reset", "arguments":{}}]', [*ZOOM, ("reset", {})]),  # [vLLM mistral: multiple_bot_tokens raises there]
-    ('[TOOL_CALLS]zoom[ARGS]{"factor": 2}', ZOOM),  # the template of Ministral 3
-    ('[TOOL_CALLS]zoom[ARGS]{"factor": 2}[TOOL_CALLS]reset[ARGS]{}</s>', [*ZOOM, ("reset", {})]),
     ('[TOOL_CALLS]zoom[CALL_ID]k3d9a0b1c[ARGS]{"factor": 2}', ZOOM),  # mistral-common, tokenizer version 11
-    ('[TOOL_CALLS]zoom{"factor": 2}', ZOOM),  # [vLLM mistral: v11 single_tool_add]
-    ('[TOOL_CALLS]zoom{"factor": 2}[TOOL_CALLS]note{"text": "a", "size": 6}', [*ZOOM, ("note", {"text": "a", "size": 6})]),  # [vLLM mistral: v11 multiple]
-    ('hi{hi[TOOL_CALLS]note{"text": "print(\\"hello\\")\\nre.compile(r\'{}\')"}', [("note", {"text": "print(\"hello\")\nre.compile(r'{}')"})]),  # [vLLM mistral: wrong_json]
     ('[TOOL_CALLS]note[ARGS]{"text": "then [TOOL_CALLS] again"}', [("note", {"text": "then [TOOL_CALLS] again"})]),
-    ('[TOOL_CALLS]note[ARGS]{"text": "北京", "info": {"a": [1, {"b": null}]}}', [("note", {"text": "北京", "info": {"a": [1, {"b": None}]}})]),
-    ('[TOOL_CALLS]lung.find[ARGS]{"what": "x"}', [("lung.find", {"what": "x"})]),
-    ("[TOOL_CALLS]zoom[ARGS]{'factor': 2,}", ZOOM),
-    ('[TOOL_CALLS]reset[ARGS]{}, done.', [("reset", {})]),
-    ('[TOOL_CALLS]note{"text": "2"}', [("note", {"text": "2"})]),
     ('[TOOL_CALLS]note{"size": "2"}', [("note", {"size": 2})]),  # no text is allowed: the model is told
     ('[THINK]zoom?[/THINK][TOOL_CALLS]zoom[ARGS]{"factor": 2}', ZOOM),
-    ('hi{hi[TOOL_CALLS]note{"text": "print(', [("note", CUT)]),  # [vLLM mistral: complex]
-    ('[TOOL_CALLS]zoom[ARGS]{"factor": 2, "factor": 3}', [("zoom", "given twice")]),
-    ('[TOOL_CALLS]zoom[ARGS]{"factor": NaN}', [("zoom", "NaN")]),
-    ('[TOOL_CALLS]zoom[ARGS][2]', [("", "not valid JSON")]),
-    ("[TOOL_CALLS]zoom", [("", "not valid JSON")]),  # [vLLM mistral: v11_without_args_skipped]
-    ("[TOOL_CALLS] not json at all", [("", "not valid JSON")]),  # [vLLM mistral: regex_fallback_fails]
     ('[TOOL_CALLS] junk [{"name": "zoom", "arguments":{"factor": 2}}]', [("", "not valid JSON")]),  # [vLLM mistral: regex_fallback reads it]
-    ('[TOOL_CALLS] [{"name": "zoom", "argu', [("", "not valid JSON")]),
-    ("[TOOL_CALLS] []", []),
 ]  # fmt: skip
 LFM = [  # Python calls
     (lfm("zoom(factor=2)"), ZOOM),
-    (lfm("note(text='12345')"), [("note", {"text": "12345"})]),  # [vLLM lfm2: simple]
-    (lfm("note(text='John Doe', size=37, info={'city': 'San Francisco', 'state': 'CA'}, side=None, sure=True, tags=['John', 'Johnny'])"),
-     [("note", {"text": "John Doe", "size": 37, "info": {"city": "San Francisco", "state": "CA"}, "side": None,
-                "sure": True, "tags": ["John", "Johnny"]})]),  # [vLLM lfm2: more_types]
-    (lfm("reset()"), [("reset", {})]),
-    (lfm("note(info={})"), [("note", {"info": {}})]),  # [vLLM lfm2: empty_dict]
     (lfm("note(tags=[])"), [("note", {"tags": []})]),
     (lfm("note(text='Martha\\'s', side='\"cool\"')"), [("note", {"text": "Martha's", "side": '"cool"'})]),  # [vLLM lfm2: escaped_string]
-    (lfm('zoom(factor=2), note(text="a"), reset()'), [*ZOOM, ("note", {"text": "a"}), ("reset", {})]),  # [vLLM lfm2: parallel_calls]
-    (lfm("zoom(factor=2)") + "\nChecking the status.", ZOOM),  # [vLLM lfm2: content_after]
     (lfm("lung.find(what='x')"), [("lung.find", {"what": "x"})]),  # [vLLM lfm2: dotted_name; sgl-project/sglang 27614]
     (lfm("note(text='grep -F \"]\" log.txt')"), [("note", {"text": 'grep -F "]" log.txt'})]),  # [vllm 48171: bracket in a string]
     (lfm("note(text='a\nb')"), [("note", {"text": "a\nb"})]),  # [vllm 48171: raw newline]
@@ -206,71 +127,34 @@ LFM = [  # Python calls
     (lfm("zoom(factor=+7)"), [("zoom", {"factor": 7})]),  # [sgl-project/sglang 34237]
     (lfm("zoom(center=(0.5, 0.25))"), [("zoom", {"center": [0.5, 0.25]})]),  # [vllm 48171: tuple]
     (lfm("note(from=1)"), [("note", {"from": 1})]),  # [vllm 48171: reserved word; the tool refuses it]
-    ("<|tool_call_start|> [zoom(factor=2)]<|tool_call_end|>", ZOOM),  # [vLLM lfm2: whitespace_after_start_token]
     ("<|tool_call_start|>[zoom(factor=2)] <|tool_call_end|>", ZOOM),  # [vllm 39243]
-    ("<|tool_call_start|>[zoom(factor = 2)]<|tool_call_end|>", ZOOM),  # [Liquid AI, constrained generation]
-    (lfm("zoom(0.7)"), [("zoom", {"factor": 0.7})]),  # [Liquid AI, constrained generation: set_volume(0.7)]
-    (lfm("zoom(2, [0.5, 0.5])"), [("zoom", {"factor": 2, "center": [0.5, 0.5]})]),
-    (lfm("zoom(2, center=[0.5, 0.5])"), [("zoom", {"factor": 2, "center": [0.5, 0.5]})]),
-    (lfm("note('left')"), [("note", {"text": "left"})]),
     (lfm("zoom(True)"), [("zoom", {"factor": True})]),
-    (lfm("zoom(factor=2,)"), ZOOM),
     (lfm("zoom(factor=2),"), ZOOM),
-    ("<|tool_call_start|>zoom(factor=2)<|tool_call_end|>", ZOOM),
-    ('<|tool_call_start|>[{"name": "zoom", "arguments": {"factor": 2}}]<|tool_call_end|>', ZOOM),  # JSON, if the prompt asks for it
-    (f"<think>{lfm('reset()')}</think>{lfm('zoom(factor=2)')}", ZOOM),
-    ("<|tool_call_start|>[zoom(factor=2)]", ZOOM),
-    (lfm(""), []),  # [vLLM lfm2: empty_tool_call_block]
     (lfm("zoom(2, factor=3)"), [("zoom", "given twice")]),
     (lfm("zoom(factor=2, factor=3)"), [("zoom", "given twice")]),
     (lfm("zoom(center=[0, 1], 2)"), [("zoom", NAMELESS)]),
-    (lfm("zoom(1, [0, 1], 3)"), [("zoom", NAMELESS)]),
-    (lfm("reset(1)"), [("reset", NAMELESS)]),
     (lfm("nothing('Paris', unit='c')"), [("nothing", NAMELESS)]),  # [sgl-project/sglang 34237: 'Paris' must not vanish]
     (lfm("note(**{'text': 'cats'})"), [("note", "cannot be read")]),  # [same]
     (lfm("zoom(factor=1e999)"), [("zoom", "too large")]),  # [same: no Infinity]
     (lfm("note(tags={'urgent', 'bug'})"), [("note", "cannot be read")]),  # [vLLM lfm2: set, read there; JSON has none]
     (lfm("zoom(factor=07)"), [("zoom", "begins with 0")]),  # [vLLM lfm2: leading_zero, read there]
-    (lfm("note(text='sed -n '360,450p' x.py')"), [("note", "a string ends early")]),  # [vLLM lfm2: nested_quote, guessed there]
-    (lfm("zoom(factor=2), bad(x=b'z')"), [*ZOOM, ("bad", "cannot be read")]),  # [vLLM lfm2: bad_sibling_call]
-    (lfm("zoom(factor=1 + 1)"), [("zoom", "cannot be read")]),
     (lfm("zoom(factor=)"), [("zoom", "a value is missing")]),
     (lfm("zoom(factor=2) and then"), [("zoom", AFTER)]),
     (lfm("note(sure=yes)"), [("note", "may be text or a literal")]),
     ("<|tool_call_start|>[zoom(factor=2), note(text='a", [*ZOOM, ("note", CUT)]),
-    ("<|tool_call_start|>[zoom(fac", [("zoom", CUT)]),
-    ("<|tool_call_start|>[zo", [("", CUT)]),
 ]  # fmt: skip
 GEMMA = [
     (gemma("zoom{factor:2}"), ZOOM),
-    (gemma('note{text:<|"|>London<|"|>}'), [("note", {"text": "London"})]),  # [vLLM gemma4: single_tool_call]
-    (gemma('note{text:<|"|>San Francisco<|"|>,side:<|"|>left<|"|>}'), [("note", {"text": "San Francisco", "side": "left"})]),
-    (gemma('note{text:<|"|>Paris, France<|"|>}'), [("note", {"text": "Paris, France"})]),  # [vLLM gemma4: comma]
-    ('Let me check. ' + gemma("zoom{factor:2}"), ZOOM),
-    (gemma("zoom{factor:2}") + gemma("reset{}"), [*ZOOM, ("reset", {})]),
     (gemma('note{info:{inner:<|"|>value<|"|>},tags:[<|"|>a<|"|>,<|"|>b<|"|>]}'),
      [("note", {"info": {"inner": "value"}, "tags": ["a", "b"]})]),  # [vLLM gemma4: nested; raullenchai/Rapid-MLX 1102]
-    (gemma("note{sure:true,size:42,any:3.14,side:null}"), [("note", {"sure": True, "size": 42, "any": 3.14, "side": None})]),
-    (gemma('note{info:{<|"|>3<|"|>:<|"|>new text<|"|>}}'), [("note", {"info": {"3": "new text"}})]),  # [vLLM gemma4: dict_key]
     (gemma("zoom{factor:108.,center:[22.8]}"), [("zoom", {"factor": 108.0, "center": [22.8]})]),  # [vllm 42047]
-    (gemma('note{tags:[[<|"|>a]b<|"|>,<|"|>c<|"|>],<|"|>tail<|"|>]}'), [("note", {"tags": [["a]b", "c"], "tail"]})]),
-    (gemma('lung.find{what:<|"|>x<|"|>}'), [("lung.find", {"what": "x"})]),
     (gemma('chest/find-it{what:<|"|>x<|"|>}'), [("chest/find-it", {"what": "x"})]),
-    (gemma("reset{}"), [("reset", {})]),
     ("<|tool_call>call:zoom{factor:2}<turn|>", ZOOM),  # [vLLM gemma4: turn_end_closure]
-    ("<|tool_call>call:zoom{factor:2}<tool_call|><|tool_response>", ZOOM),  # as the template writes it
     ("<|tool_call>:call:zoom{factor:2}", ZOOM),  # [vLLM gemma4: colon_prefixed]
-    ('<|channel>thought\nI look.\n<channel|>call:zoom{factor:2}', ZOOM),  # [vLLM gemma4: bare call after thought]
-    ("some prose\ncall:zoom{factor:2}", ZOOM),
     (gemma('note{text:<|"|>She said "hello" loudly<|"|>}'), [("note", {"text": 'She said "hello" loudly'})]),  # [vllm 39069]
     (gemma('note{tags:["ds_1"],info:{"mode": "fast"}}'), [("note", {"tags": ["ds_1"], "info": {"mode": "fast"}})]),  # [vllm 51284]
     (gemma("note{tags:['ds_1']}"), [("note", {"tags": ["ds_1"]})]),  # [same]
     (gemma("note{text:<|\"|>a<|\"|>,side='report.docx'}"), [("note", {"text": "a", "side": "report.docx"})]),  # [ollama/ollama 17882]
-    (gemma('note{text:<|"|>line\nline<|"|>}'), [("note", {"text": "line\nline"})]),
-    (gemma('note{text:<|"|>back\\slash {b} [c] é<|"|>}'), [("note", {"text": "back\\slash {b} [c] é"})]),
-    (gemma("note{side:left}"), [("note", {"side": "left"})]),  # a single word can only be the text
-    ("```tool_code\nzoom(factor=2)\n```", ZOOM),  # Gemma 3
-    ("```tool_code\nzoom(factor=2)\nreset()\n```", [*ZOOM, ("reset", {})]),
     ("[zoom(factor=2), reset()]", [*ZOOM, ("reset", {})]),  # Gemma 3's documentation; [vLLM pythonic: parallel_calls]
     ("I look.\n[zoom(factor=2)]\nThen I see.", ZOOM),
     ('{"name": "zoom", "parameters": {"factor": 2}}', ZOOM),  # Gemma 3's documentation, and Llama 3.2
@@ -282,16 +166,11 @@ GEMMA = [
     (gemma("note{text:}"), [("note", "a value is missing")]),
     (gemma("note{:[t:[]}"), [("note", "a key")]),  # [vLLM gemma4: malformed_partial_array]
     (gemma("zoom{factor:2,factor:3}"), [("zoom", "given twice")]),
-    ('<|tool_call>call:note{text:<|"|>London', [("note", CUT)]),  # [vLLM gemma4: incomplete]
-    ("<|tool_call>call:zoom{fac", [("zoom", CUT)]),
     ("<|tool_call>call:zo", [("", CUT)]),
 ]  # fmt: skip
 KIMI = [  # [moonshotai/Kimi-K2-Instruct: tool_call_guidance.md]
     ('<|tool_calls_section_begin|><|tool_call_begin|>functions.zoom:0<|tool_call_argument_begin|>{"factor": 2}<|tool_call_end|><|tool_calls_section_end|>', ZOOM),
-    ('<|tool_call_begin|>functions.zoom:0<|tool_call_argument_begin|>{"factor": 2}<|tool_call_end|><|tool_call_begin|>functions.reset:1<|tool_call_argument_begin|>{}<|tool_call_end|>', [*ZOOM, ("reset", {})]),
-    ('<|tool_call_begin|>zoom<|tool_call_argument_begin|>{"factor": 2}<|tool_call_end|>', ZOOM),
     ('functions.zoom:0{"factor": 2}', ZOOM),  # a server that removes special tokens
-    ('<|tool_call_begin|>functions.nothing:0<|tool_call_argument_begin|>{"label": "x"}<|tool_call_end|>', [("functions.nothing", {"label": "x"})]),
     ('<|tool_call_begin|>functions.zoom:0<|tool_call_argument_begin|>2<|tool_call_end|>', [("", "not valid JSON")]),
     ('<|tool_call_begin|>functions.zoom:0<|tool_call_argument_begin|>{"factor"', [("zoom", CUT)]),
 ]  # fmt: skip
@@ -316,14 +195,10 @@ HARMONY = [  # [openai/harmony: docs/format.md; lablup/mlxcel 654]
 CLAUDE = [  # [Anthropic's prompt of 2023; the template of MiniMax-M2]
     ('<function_calls>\n<invoke name="zoom">\n<parameter name="factor">2</parameter>\n</invoke>\n</function_calls>', ZOOM),
     ('<minimax:tool_call>\n<invoke name="zoom">\n<parameter name="factor">2</parameter>\n</invoke>\n<invoke name="reset">\n</invoke>\n</minimax:tool_call>', [*ZOOM, ("reset", {})]),
-    ('<invoke name="note"><parameter name="text">a < b</parameter><parameter name="size">3</parameter></invoke>', [("note", {"text": "a < b", "size": 3})]),
     ('<function_calls><invoke name="zoom">factor=2</invoke></function_calls>', [("zoom", "not between its tags")]),
-    ('<function=zoom>{"factor": 2}</function>', ZOOM),  # Llama 3.1
 ]  # fmt: skip
 LINES = [
     ('Thought: closer\nAction: zoom\nAction Input: {"factor": 2}\nObservation: it is large', ZOOM),  # ReAct (Yao et al. 2023), as LangChain writes it
-    ('Action: nothing\nAction Input: {"label": "x"}', [("nothing", {"label": "x"})]),
-    ('Action: zoom\nAction Input:\n```json\n{"factor": 2}\n```', ZOOM),
     ('**Action:** zoom\n**Action Input:** {"factor": 2}', ZOOM),
     ('Action: `zoom`\nAction Input: {"factor": 2}', ZOOM),
     ('✿FUNCTION✿: zoom\n✿ARGS✿: {"factor": 2}', ZOOM),  # Qwen-Agent

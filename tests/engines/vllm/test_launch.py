@@ -104,7 +104,11 @@ def read_texts(folder):
 
 
 def test_rollout_starts_a_server_plays_on_it_and_ends_it(fake, viewbox, tmp_path):
-    code, out, err = viewbox("rollout", *GIVEN, OWN, "--tasks", 3, "--out", "served")
+    """Also where data may not leave this machine."""
+    ward = "from viewbox.envs.digits import Digits\n\n\nclass Ward(Digits):\n    restricted = True\n"
+    (tmp_path / "ward.py").write_text(ward)
+    given = ("rollout", *GIVEN, OWN, "env.name=ward:Ward", "--tasks", 3, "--out", "served")
+    code, out, err = viewbox(*given)
     assert code == 0, err
     assert "starting a vLLM server of package:tiny_viewer; its log: served/server.log" in out
     assert "the server answers after" in out
@@ -115,7 +119,7 @@ def test_rollout_starts_a_server_plays_on_it_and_ends_it(fake, viewbox, tmp_path
     assert flags[flags.index("--host") + 1] == "127.0.0.1"
     assert start["VLLM_SERVER_DEV_MODE"] is None
     assert "the server loads" in (tmp_path / "served" / "server.log").read_text()
-    code, out, _ = viewbox("rollout", *GIVEN, OWN, "--tasks", 3, "--out", "served")
+    code, out, _ = viewbox(*given)
     assert code == 0
     assert "starting" not in out  # all episodes are there
     assert len(fake.read_starts()) == 1
@@ -142,16 +146,6 @@ def test_evaluate_plays_both_ways_on_one_server(fake, viewbox, tmp_path):
     fake.check_ended()
 
 
-def test_a_server_that_does_not_start_is_an_error_with_the_end_of_its_log(fake, viewbox, tmp_path):
-    fake.set("fails", 5)
-    code, _, err = viewbox("rollout", *GIVEN, OWN, "--tasks", 1, "--out", "served")
-    assert code == 2
-    assert "the server did not start; its log, served/server.log, ends with" in err
-    assert "CUDA out of memory" in err
-    assert len(fake.read_starts()) == 1
-    fake.check_ended()
-
-
 def test_a_rollout_that_is_stopped_while_the_server_loads_leaves_no_process(fake, tmp_path):
     command = [sys.executable, "-m", "viewbox", "rollout", *GIVEN, OWN, "--tasks", "1", "--out", "out"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
@@ -164,12 +158,3 @@ def test_a_rollout_that_is_stopped_while_the_server_loads_leaves_no_process(fake
         status = process.wait(60)
     assert status == 130
     fake.check_ended()
-
-
-def test_restricted_data_stays_on_this_machine_with_a_server_of_its_own(fake, viewbox, tmp_path):
-    ward = "from viewbox.envs.digits import Digits\n\n\nclass Ward(Digits):\n    restricted = True\n"
-    (tmp_path / "ward.py").write_text(ward)
-    given = ("rollout", "--env", "ward:Ward", "--model", "package:tiny_viewer", OWN, "rollout.max_reply_tokens=4")
-    code, _, err = viewbox(*given, "env.max_turns=1", "--tasks", 1, "--out", "out")
-    assert code == 0, err
-    assert len(fake.read_starts()) == 1

@@ -3,20 +3,14 @@
 import json
 import shutil
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from tests.support import datasets
 from tests.support.replies import play
 from viewbox import check_rewards
 from viewbox.cli.data import open_data_envs
-from viewbox.configs import schema
-from viewbox.core.base import remove_tools
 from viewbox.envs.chest_xray.env import ChestXray
 from viewbox.errors import ConfigError
-from viewbox.training.findings import check
-from viewbox.training.plan import Plan
 
 PRESETS = {"chestagentbench": "metadata.jsonl", "rexvqa": "train.jsonl"}
 
@@ -43,7 +37,6 @@ def score(env, task, answer):
 def test_the_letter_is_the_answer_and_all_images_can_be_opened_in_chestagentbench(copy):
     env = copy("chestagentbench")
     assert isinstance(env, ChestXray)
-    assert check_rewards(env) == []
     task = env.tasks[2]
     assert "A) Pneumothorax B) Effusion" in env.user_message(task)
     assert "explanation" not in json.dumps([message.text for message in env.reset(task, seed=0).messages])
@@ -55,25 +48,9 @@ def test_the_letter_is_the_answer_and_all_images_can_be_opened_in_chestagentbenc
     assert (opened.success, episode.scores.total) == (True, 1.0), opened
 
 
-def test_all_images_of_a_row_are_in_the_first_message_with_and_without_tools(copy, tmp_path):
-    env = copy("chestagentbench")
-    rows = [json.loads(line) for line in (tmp_path / "chestagentbench/metadata.jsonl").read_text().splitlines()]
-    for arm in (env, remove_tools(env)):
-        for task, row in zip(arm.tasks, rows, strict=True):
-            files = [Image.open(env.images_folder / path).convert("L") for path in row["images"]]
-            shown = [image.open().convert("L") for image in arm.reset(task, seed=0).messages[1].images]
-            assert len(shown) == len(files)
-            pixels = [np.ravel(image.resize((60, 50))) for image in (*files, *shown)]
-            alike = np.corrcoef(pixels)[: len(files), len(files) :]
-            assert alike.diagonal().min() > 0.95
-            assert alike.argmax(axis=0).tolist() == list(range(len(files)))
-    assert max(len(row["images"]) for row in rows) > 1
-
-
 def test_letter_text_and_both_are_right_and_the_report_is_not_shown_in_rexvqa(copy):
     env = copy("rexvqa", Findings="A right effusion.", Impression="A right effusion.")
     assert isinstance(env, ChestXray)
-    assert check_rewards(env) == []
     task = env.tasks[0]
     assert "A. No\nB. Left\nC. Right\nD. Both sides" in env.user_message(task)
     assert "effusion." not in json.dumps([message.text for message in env.reset(task, seed=0).messages])
@@ -108,18 +85,6 @@ def test_the_file_of_rexvqa_as_it_is_downloaded_is_named_with_what_is_allowed(co
     raw, *_ = open_data_envs("rexvqa", [f"env.data.source={tmp_path}/rexvqa/metadata/train_vqa_data.json"], None)
     with pytest.raises(ConfigError, match=r"holds a dict; allowed: a list of objects, or one object a line"):
         _ = raw.tasks
-
-
-def test_chestagentbench_is_not_trained_on_and_rexvqa_stays_on_this_machine(copy):
-    source = copy("chestagentbench").data.source
-    with pytest.raises(ConfigError, match="may not be trained on: ChestAgentBench is a benchmark without a training"):
-        check(Plan(schema.load("chestagentbench", [f"env.data.source={source}"])))
-    assert copy("rexvqa").restricted
-    for name, setting in (("chestagentbench", "evaluation_only=null"), ("rexvqa", "restricted=false")):
-        with pytest.raises(ConfigError, match=setting.partition("=")[0]):
-            schema.load(name, [f"env.data.{setting}"])
-    with pytest.raises(ConfigError, match=r"restricted to this machine|must not leave"):
-        copy("rexvqa", 'env.specialists={"far": {"kind": "http", "url": "https://models.example/x"}}').prepare()
 
 
 def test_only_the_radiographs_of_slake_as_on_the_page(copy):

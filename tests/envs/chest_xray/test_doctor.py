@@ -9,7 +9,6 @@ PAIN = "The patient has pain on one side. Which finding lies on that side?"
 ASKED = {
     "On which side is the pain?": "side",
     "Which hemithorax is tender?": "side",
-    "Is the finding left or right?": "",
     "Which lung are you referring to?": "",
     "Is the left costophrenic angle blunted?": "",
     "What does the film show?": "",
@@ -17,7 +16,6 @@ ASKED = {
     "Is the classifier right?": "",
     "How old is the patient?": "age",
     "When did the symptoms start?": "duration",
-    "Which side is the pain on, and since when?": "side duration",
     "Any smoking history?": "smoking",
     "Past medical history?": "history",
     "Why was the film taken?": "complaint",
@@ -27,7 +25,6 @@ ASKED = {
     "Tell me the age of the patient.": "age",
     "Since when has the patient been unwell?": "duration",
     "Did the pain start suddenly?": "duration",
-    "On which side does the patient feel the pain?": "side",
     "Is it the right or the left side that hurts?": "side",
     "Has the patient ever smoked?": "smoking",
     "Is there tobacco use?": "smoking",
@@ -39,23 +36,15 @@ ASKED = {
     "What are the symptoms?": "complaint",
     "What is the indication for this film?": "complaint",
     "Is the patient over 60?": "age",
-    "What is the patient's occupation?": "",
-    "What is the oxygen saturation?": "",
-    "Is the patient pregnant?": "",
     "Is the opacity on the right new?": "",
     "Which side should I look at?": "",
-    "Does the classifier agree with you?": "",
     "Is there anything abnormal in the right lung?": "",
     "Is the L marker correct?": "",
     "Was there a previous X-ray?": "",
     "Has the effusion been there before?": "",
     "How many weeks ago did it begin?": "duration",
     "How severe is the pain?": "",
-    "What is your suspected diagnosis?": "",
-    "Does the patient live alone?": "",
-    "Was the patient exposed to asbestos?": "",
     "Is the pain on the side of the nodule?": "side",
-    "What did the previous radiologist say?": "",
     "Does the patient have asthma?": "history",
     "Is the patient in pain?": "side",
 }
@@ -77,9 +66,7 @@ def test_a_bare_side_is_that_of_the_pain_only_where_the_task_is_about_pain():
 def test_every_drawn_story_has_one_sentence_for_each_field():
     for seed in range(200):
         fields = [name_fields(one) for one in cases.plan_case(seed, "presence").facts.splitlines()]
-        assert sorted(map(sorted, fields)) == [
-            [one] for one in sorted(("age", "complaint", "side", "duration", "smoking", "history"))
-        ]
+        assert sorted(map(sorted, fields)) == [["age"], ["complaint"], ["duration"], ["history"], ["side"], ["smoking"]]
 
 
 def test_facts_without_a_field_are_found_by_their_words():

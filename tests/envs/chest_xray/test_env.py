@@ -28,15 +28,12 @@ def ground(image: Picture, phrase: str) -> ToolOutput:
     return ToolOutput(phrase, {"box": ViewFractions((0.1, 0.1, 0.3, 0.4))})
 
 
-ASKED = ("classify", "second_opinion", "ground")
 TOOLS = (classify, Tool.from_function(classify, "second_opinion"), ground, "zoom", "open_image")
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_the_gold_policy_scores_one_on_every_kind_of_question(form):
-    env = make("chest_xray", answer_form=form)
-    assert check_rewards(env, 9) == []
-    kinds = set()
+    env, kinds = make("chest_xray", answer_form=form), set()
     for task in env.tasks[:9]:
         episode = play_gold(env, task)
         assert episode.end_reason == "answered"
@@ -87,12 +84,7 @@ def test_the_reference_is_what_the_film_shows(kind):
             assert grown[case.answer], (seed, case.answer, now, before)
 
 
-def test_the_same_specialist_under_two_names_and_both_films_by_name_where_there_are_two():
-    env = make("chest_xray", tools=TOOLS, questions=["compare"])
-    task = env.tasks[0]
-    asked = "".join(call(name, image=image) for name in ASKED[:2] for image in ("image_1", "image_2"))
-    one, two, three, four = play(env, task, asked, env.write_answer(task)).turns[2].tool_results
-    assert one.facts == three.facts != two.facts == four.facts
+def test_the_second_film_is_opened_by_name_where_there_are_two():
     env = make("chest_xray", questions=["compare", "which"])
     for task in env.tasks[:2]:
         second = task.metadata["question"] == "compare"
@@ -162,13 +154,6 @@ def test_the_splits_share_no_film_a_task_is_the_same_every_time_and_its_facts_ar
         assert not any(line in said for line in task.reference["facts"].splitlines())
 
 
-def open_data(tmp_path, rows, columns, **settings):
-    write_images(tmp_path / "images", 4)
-    source = write_jsonl(tmp_path / "rows.jsonl", rows)
-    data = {"source": str(source), "images": str(tmp_path / "images"), "columns": columns}
-    return make("chest_xray", data=data, **settings)
-
-
 @pytest.mark.parametrize("arm", ["tools", "tools taken away", "no tools", "one turn"])
 def test_both_films_are_in_the_first_message_with_and_without_tools(arm):
     settings = {"no tools": {"tools": []}, "one turn": {"max_turns": 1}}.get(arm, {})
@@ -177,10 +162,8 @@ def test_both_films_are_in_the_first_message_with_and_without_tools(arm):
     task = env.tasks[0]
     state = env.reset(task, seed=0)
     shown = [np.asarray(image.open().convert("L"), float).ravel() for image in state.messages[1].images]
-    films = [
-        np.asarray(Image.fromarray(film.pixels.astype(np.float32)).resize((224, 224))).ravel()
-        for film in draw_case(task.metadata["seed"], "compare", env.difficulty)
-    ]
+    drawn = (film.pixels.astype(np.float32) for film in draw_case(task.metadata["seed"], "compare", env.difficulty))
+    films = [np.asarray(Image.fromarray(pixels).resize((224, 224))).ravel() for pixels in drawn]
     alike = np.corrcoef([*films, *shown])[:2, 2:]
     assert alike.shape == (2, 2)
     assert alike.argmax(axis=0).tolist() == [0, 1]  # today's film first
@@ -190,29 +173,14 @@ def test_both_films_are_in_the_first_message_with_and_without_tools(arm):
     assert ("open_image" in told) == (arm == "tools")
 
 
-def test_rows_as_in_vqa_rad_and_slake_closed_and_open(tmp_path):
-    rows = [
-        {"id": 1, "img": "0.png", "question": "Is the heart enlarged?", "answer": "No", "answer_type": "CLOSED"},
-        {"id": 2, "img": "1.png", "question": "Where is it?", "answer": "left lower lobe", "answer_type": "OPEN"},
-    ]
-    columns = {"id": "id", "image": "img", "question": "question", "answer": "answer", "kind": "answer_type"}
-    for form in FORMS:
-        env = open_data(tmp_path, rows, columns, answer_form=form)
-        assert check_rewards(env) == []
-        closed, opened = env.tasks
-        assert "yes or no" in env.user_message(closed)
-        write = (lambda text: text) if form == "text" else (lambda text: json.dumps({"answer": text}))
-        assert play(env, closed, write("no")).scores.total == 1.0
-        assert 0.5 < play(env, opened, write("lower lobe")).scores.total < 1.0
-        assert play(env, opened, write("not the left lower lobe")).scores.total < 0.2
-
-
 def test_a_row_may_ask_for_a_box_findings_and_facts(tmp_path):
     row = {"id": 1, "img": "0.png", "q": "What and where?", "a": "nodule", "box": [3, 4, 15, 12], "f": ["left nodule"],
            "story": "The cough began last week."}  # fmt: skip
     columns = {"id": "id", "image": "img", "question": "q", "answer": "a", "bbox": "box", "findings": "f",
                "facts": "story"}  # fmt: skip
-    env = open_data(tmp_path, [row], columns, coordinates="unit")
+    write_images(tmp_path, 1)
+    data = {"source": str(write_jsonl(tmp_path / "rows.jsonl", [row])), "columns": columns}
+    env = make("chest_xray", data=data, coordinates="unit")
     [task] = env.tasks
     assert task.reference["bbox"] == pytest.approx((0.1, 0.2, 0.5, 0.6))
     assert check_rewards(env) == []

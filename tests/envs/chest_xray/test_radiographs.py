@@ -34,9 +34,8 @@ def test_pixels_are_deep_lungs_darker_than_the_heart_air_darkest_and_the_patient
         lungs = film.masks["right lung"] | film.masks["left lung"]
         heart = film.masks["heart"] & ~lungs
         assert film.pixels[:20, :20].mean() < film.pixels[lungs].mean() < film.pixels[heart].mean()
-        right, heart, left = (
-            np.nonzero(film.masks[name])[1].mean() / SIZE for name in ("right lung", "heart", "left lung")
-        )
+        masks = (film.masks[name] for name in ("right lung", "heart", "left lung"))
+        right, heart, left = (np.nonzero(mask)[1].mean() / SIZE for mask in masks)
         assert right < 0.45 < 0.5 < heart < left  # the heart lies to the left
         letter = film.pixels[:45] > 0.7 * film.pixels.max()
         assert np.nonzero(letter[:, 330:])[1].size > 30  # the L

@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,6 @@ from typer.testing import CliRunner
 
 from examples.snapshot import SnapshotWriter
 from tests.support import datasets
-from tests.support.coco import coco
 from tests.support.replies import call, list_results, play
 from viewbox.cli.app import app
 from viewbox.cli.data import open_data_envs
@@ -114,21 +112,30 @@ def test_a_preset_fits_the_hub_pays_right_answers_and_a_constant_one_as_its_page
     assert play_all(open_preset(name, *whole), CONSTANT[name]) == pytest.approx(float(said), abs=0.005)
 
 
-def test_gemex_must_not_leave_this_machine(open_preset):
+def test_gemex_and_rexvqa_must_not_leave_this_machine(open_preset):
+    assert open_preset("rexvqa").restricted
     assert all(open_preset("gemex_thinkvg", held_out=held_out).restricted for held_out in (False, True))
     source = open_preset("gemex_thinkvg").data.source
     arguments = ["rollout", "--config", "gemex_thinkvg", "--endpoint", "https://api.example.org/v1", "--model", "m"]
     result = CliRunner().invoke(app, [*arguments, f"env.data.source={source}"])
     assert "restricted to this machine" in str(result.exception)
-    for name, setting in (("gemex_thinkvg", "restricted=false"), ("nova", "evaluation_only=null")):
+
+    for name, setting in (
+        ("gemex_thinkvg", "restricted=false"),
+        ("rexvqa", "restricted=false"),
+        ("nova", "evaluation_only=null"),
+        ("chestagentbench", "evaluation_only=null"),
+    ):
         with pytest.raises(ConfigError, match=setting.partition("=")[0]):
             schema.load(name, [f"env.data.{setting}"])
 
 
-def test_training_on_nova_or_on_pubmedqa_with_live_search_is_refused_with_the_reason(open_preset):
-    for overrides in ([], [f"env.data.source={open_preset('nova').data.source}"]):
-        with pytest.raises(ConfigError, match=r"may not be trained on: NOVA is licensed CC BY-NC-SA 4\.0"):
-            check(Plan(schema.load("nova", overrides)))
+def test_training_on_a_benchmark_or_on_pubmedqa_with_live_search_is_refused_with_the_reason(open_preset):
+    benchmark = "ChestAgentBench is a benchmark without a training"
+    for name, reason in (("nova", r"NOVA is licensed CC BY-NC-SA 4\.0"), ("chestagentbench", benchmark)):
+        for overrides in ([], [f"env.data.source={open_preset(name).data.source}"]):
+            with pytest.raises(ConfigError, match=f"may not be trained on: {reason}"):
+                check(Plan(schema.load(name, overrides)))
     live = ("env.specialists.search={kind: literature}",)
     with pytest.raises(ConfigError, match=r"specialists\.search: live search"):
         open_preset("pubmedqa_search", *live).check_may_train()
@@ -137,26 +144,12 @@ def test_training_on_nova_or_on_pubmedqa_with_live_search_is_refused_with_the_re
     assert schema.load("pubmedqa_search").env.settings["specialists"] == {"search": search}
 
 
-def test_map_of_nova_is_that_of_pycocotools_on_the_boxes_of_the_file(open_preset):
+def test_boxes_of_nova_are_those_of_its_file(open_preset):
     env = open_preset("nova")
-    table = pq.read_table(env.data.source).to_pylist()
-    rng = np.random.default_rng(0)
-
-    def label(boxes):
-        return {"found": [{"bbox": box, "label": "abnormal"} for box in boxes]}
-
-    for _ in range(20):
-        pairs, pixels = [], []
-        for task, row in zip(env.tasks, table, strict=True):
-            gold = [read_corners(box) for box in row["bboxes"] if box["source"] == "gold"]
-            said = [(np.array(box) + rng.normal(0, 6, 4)).tolist() for box in (*gold, *gold[:1])]
-            pairs.append(({"boxes": (np.array(said) / 480).tolist()}, task.reference))
-            pixels.append((label(said), label(gold)))
-        assert replace(env.metrics["box"], ties="coco")(pairs) == pytest.approx(coco(pixels), abs=1e-6)
-
-
-def read_corners(box):
-    return [box["x"], box["y"], box["x"] + box["width"], box["y"] + box["height"]]
+    for task, row in zip(env.tasks, pq.read_table(env.data.source).to_pylist(), strict=True):
+        gold = [box for box in row["bboxes"] if box["source"] == "gold"]
+        ends = [[box["x"], box["y"], box["x"] + box["width"], box["y"] + box["height"]] for box in gold]
+        assert np.allclose(task.reference["boxes"], np.divide(ends, 480))
 
 
 def play_calls(env, *calls):

@@ -1,7 +1,6 @@
 """How rows become tasks. A broken one is named by dataset, row, column and what was expected, and costs itself."""
 
 import asyncio
-import io
 import struct
 import sys
 import zlib
@@ -14,6 +13,7 @@ from PIL import Image
 from pyarrow import parquet
 
 from tests.support.data_kit import COLUMNS, Questions, list_ids, make_env, make_rows, refuse, write_images, write_jsonl
+from tests.support.image_files import saved
 from tests.support.tables import each
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs.data import selection
@@ -226,17 +226,14 @@ def test_a_deep_cell_of_a_parquet_file_costs_its_row_and_a_deep_type_the_file(fo
 
 
 def write_truncated(path):
-    buffer = io.BytesIO()
-    Image.fromarray(np.random.default_rng(0).integers(0, 255, (64, 64), dtype=np.uint8)).save(buffer, "PNG")
-    path.write_bytes(buffer.getvalue()[:1000])
+    path.write_bytes(saved(np.random.default_rng(0).integers(0, 255, (64, 64), dtype=np.uint8), "PNG")[:1000])
 
 
 def write_huge(path):
-    def chunk(kind, content):
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
-    header = struct.pack(">IIBBBBB", 20_000, 15_000, 8, 6, 0, 0, 0)
-    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"") + chunk(b"IEND", b""))
+    content = bytearray(saved(Image.new("RGBA", (1, 1)), "PNG"))
+    content[16:24] = struct.pack(">II", 20_000, 15_000)  # its width and height
+    content[29:33] = struct.pack(">I", zlib.crc32(content[12:29]))
+    path.write_bytes(content)
 
 
 def test_what_cannot_be_shown_ends_its_episode_as_a_fault_that_names_the_row(folder):

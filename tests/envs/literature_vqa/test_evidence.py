@@ -101,9 +101,8 @@ def test_a_report_cites_too_and_both_refuse_what_nothing_finds(tmp_path):
 
 def test_a_stored_run_is_scored_on_its_citations_though_scoring_has_no_tools_and_no_file_of_facts():
     env = make("vqa", tools=[], evidence=True, specialists=SEARCH)
-    episode = cite(
-        env, Task("a", prompt={"question": QUESTION}, reference={"answer": "aspirin"}), "11", answer="aspirin"
-    )
+    task = Task("a", prompt={"question": QUESTION}, reference={"answer": "aspirin"})
+    episode = cite(env, task, "11", answer="aspirin")
     stored = make_environment("vqa", {"evidence": True, "specialists": SEARCH}, "config.yaml")
     assert stored.reward.score_episode(episode) == episode.scores
     assert episode.scores.total == pytest.approx(1.0)
@@ -113,12 +112,7 @@ def test_a_stored_run_is_scored_on_its_citations_though_scoring_has_no_tools_and
 def test_a_person_is_told_what_was_found_of_each_citation():
     env = make("vqa", tools=[], evidence=True, specialists=SEARCH)
     episode = cite(env, Task("a", prompt={"question": QUESTION}), "11", "12", "13", "99", answer="aspirin")
-    told = {
-        "11": "bears on the answer",
-        "12": "does not bear on the answer",
-        "13": "retracted",
-        "99": "not returned",
-    }
+    told = {"11": "bears on the answer", "12": "does not bear on the answer", "13": "retracted", "99": "not returned"}
     assert Answer(episode).evidence == check_citations(episode, {"answer": "aspirin"}) == told
     assert "99: not returned" in str(Answer(episode))
 

@@ -37,7 +37,6 @@ def retriever():
     [
         ("segment nuclei in fluorescence microscopy", "Glow"),
         ("I want to outline the nuclei in pictures of glowing cells", "Glow"),
-        ("follow cells in a time lapse", "Tracer"),
         ("remove the patient's name", "Nameless"),
         ("nameless", "Nameless"),
         ("noisy MRI, my computer has no graphics card", "Calm"),
@@ -119,14 +118,11 @@ def test_any_words_are_searched_for_none_is_an_expression_and_excluded_tools_cos
 
 @settings(max_examples=60, deadline=None)
 @given(words=st.text(max_size=80), top_k=st.integers(1, 9), exclude=st.lists(st.sampled_from([t.name for t in TOOLS])))
-def test_hits_are_distinct_and_allowed(words, top_k, exclude):
-    names = SHARED.search(words, top_k=top_k, exclude=exclude)
+def test_hits_are_distinct_and_allowed(retriever, words, top_k, exclude):
+    names = retriever.search(words, top_k=top_k, exclude=exclude)
     assert len(names) <= top_k
     assert len(set(names)) == len(names)
     assert not set(names) & set(exclude)
-
-
-SHARED = Retriever(TOOLS)
 
 
 QUERIES = [
@@ -135,11 +131,9 @@ QUERIES = [
 ]  # fmt: skip
 CODE = """
 import json
-from viewbox.envs.software_adviser.catalogue import read_catalogue
-from viewbox.envs.software_adviser.retrieval import Retriever
+from tests.envs.software_adviser.test_retrieval import QUERIES, Retriever, read_catalogue
 retriever = Retriever(read_catalogue())
-found = [retriever.search(words, top_k=12) for words in %r]
-print(json.dumps(found))
+print(json.dumps([retriever.search(words, top_k=12) for words in QUERIES]))
 """
 
 
@@ -147,10 +141,9 @@ def test_every_process_and_thread_finds_the_same():
     retriever = Retriever(read_catalogue())
     expected = [retriever.search(words, top_k=12) for words in QUERIES]
     assert all(len(found) == 12 for found in expected)
-    for seed in ("1", "2"):
-        environment = {**os.environ, "PYTHONHASHSEED": seed}
-        done = subprocess.run([sys.executable, "-c", CODE % QUERIES], capture_output=True, text=True, env=environment)
-        assert json.loads(done.stdout) == expected, done.stderr
+    environment = {**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, env=environment)
+    assert json.loads(done.stdout) == expected, done.stderr
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda words: retriever.search(words, top_k=12), QUERIES * 20))
     assert found == expected * 20
@@ -172,22 +165,16 @@ def test_scores_that_differ_in_the_last_bits_keep_the_order_of_the_catalogue():
     assert found.search("organs", top_k=3) == ["d", "b", "c"]
 
 
+LIGHT_SHEET = ("modalities", "fluorescence"), ("variants", "light-sheet")
+
+
 @each(
     ("words", "formats", "expected"),
     [
         ("segment the liver in CT", (), {("tasks", "segmentation"), ("modalities", "CT"), ("structures", "liver")}),
         ("brain.nii.gz", (), {("formats", "NIfTI"), ("structures", "brain")}),
         ("open source only", (), {("license", "free")}),
-        (
-            "a light-sheet time lapse",
-            (),
-            {
-                ("modalities", "fluorescence"),
-                ("variants", "light-sheet"),
-                ("dimensions", "2D+t"),
-                ("dimensions", "3D+t"),
-            },
-        ),
+        ("a light-sheet time lapse", (), {*LIGHT_SHEET, ("dimensions", "2D+t"), ("dimensions", "3D+t")}),
         ("TIFF and tif", ("TIFF",), {("formats", "TIFF")}),
         ("no GPU please", (), {("gpu", "no")}),
         ("I have a GPU", (), set()),

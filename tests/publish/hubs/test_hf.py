@@ -54,9 +54,7 @@ def test_every_file_arrives_as_it_was_listed_in_a_private_dataset_with_a_tag_and
 
 def test_large_files_go_through_the_hubs_storage_with_their_hash(hf, dots, tmp_path):
     Image.new("L", (9, 9), 3).save(tmp_path / "scan.png")
-    (tmp_path / "rows.jsonl").write_text(
-        json.dumps({"image": "scan.png", "question": "Bright?", "answer": "no"}) + "\n"
-    )
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"image": "scan.png", "question": "Bright?", "answer": "no"}))
     columns = {name: name for name in ("image", "question", "answer")}
     _, listed = send("vqa", settings={"data": {"source": f"{tmp_path}/rows.jsonl", "columns": columns}})
     (image,) = (name for name in read_head(hf) if name.endswith(".png"))

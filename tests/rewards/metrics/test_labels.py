@@ -113,8 +113,6 @@ def test_drawing_a_group_twice_is_having_its_pairs_twice(metric):
 
 
 # ---- in the summary of a run
-
-
 def play(number, answer, reference, end="answered", scores=None):
     return Episode(Task(f"t{number}", reference=reference), answer=answer, end_reason=end, scores=scores)
 

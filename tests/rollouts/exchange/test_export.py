@@ -96,26 +96,27 @@ def test_a_table_that_another_tool_wrote_again_is_read(run, tmp_path):
         assert import_file(tmp_path / f"{size}.parquet", "parquet", tmp_path / str(size)).kept == 21
 
 
-NAMED = {  # a name of another kind of file: what is refused
-    ("sft", "x.jsonl"): "a name with .parquet, or --to openai", ("inspect", "x.eval"): "a name with .json",
-    ("openai", "x.parquet"): "a name with .jsonl, or --to sft",
-    ("parquet", "x.jsonl"): "a name with .parquet, or --to openai",
-}  # fmt: skip
+NO_NAMES = ("runs", "a/b/c", "me/../x", "/x", "me/", "me/r uns", "me/" + "r" * 200)
+REFUSED = [  # the form and the file, more that is given, and what is said
+    ("xml", "out", {}, "xml"), ("sft", "x.jsonl", {}, "a name with .parquet, or --to openai"),
+    ("inspect", "x.eval", {}, "a name with .json"), ("openai", "x.parquet", {}, "a name with .jsonl, or --to sft"),
+    ("parquet", "x.jsonl", {}, "a name with .parquet, or --to openai"),
+    ("openai", "out", {"choice": Choice(["nonsense=1"])}, "nonsense"),
+    ("sft", "out", {"push": "me/runs"}, "--to parquet"),
+    *(("parquet", "out", {"push": name}, "owner/name") for name in NO_NAMES),
+]  # fmt: skip
 
 
-def test_nothing_is_left_of_an_export_that_fails(run, tmp_path):
-    for to, options in (("xml", {}), ("openai", {"choice": Choice(["nonsense=1"])}), ("sft", {"push": "me/runs"})):
-        with pytest.raises(ConfigError):
-            export_run(run, to, tmp_path / "out", **options)
-    for (to, name), says in NAMED.items():
+def test_what_cannot_be_exported_or_chosen_is_refused_and_nothing_is_written(run, tmp_path):
+    for to, name, options, says in REFUSED:
         with pytest.raises(ConfigError, match=says):
-            export_run(run, to, tmp_path / name)
+            export_run(run, to, tmp_path / name, **options)
+    for choice in ({"where": ["nonsense=1"]}, {"best": 0}, {"per_task": True}, {"reward_between": (0.8, 0.2)}):
+        with pytest.raises(ConfigError):
+            filter_run(run, tmp_path / "out", Choice(**choice))
+    with pytest.raises(ConfigError, match="exists"):
+        filter_run(run, run, Choice())
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
-
-
-def make_episode(task, total, **changes):
-    scores = None if total is None else Scores(total)
-    return Episode(Task(task), answer={"label": "a"}, scores=scores, **changes)
 
 
 BEST, BELOW, BAND = "not among the best 2 of its task", "not reward<1", "its task is outside --reward-between"
@@ -136,8 +137,9 @@ LOWER = [("a", 0.5), ("b", 0.0), ("c", 0.25)]
 def test_the_best_of_each_task_or_of_the_run_and_what_meets_conditions_are_taken_in_their_order(
     tmp_path, choice, rewards, left_out
 ):
-    given = [("a", 1.0), ("a", 0.5), ("a", 1.0), ("b", 0.0), ("b", 0.0), ("c", 0.25), ("c", None)]
-    graded = written(tmp_path / "graded", *(make_episode(*one) for one in given))
+    totals = [("a", 1.0), ("a", 0.5), ("a", 1.0), ("b", 0.0), ("b", 0.0), ("c", 0.25), ("c", None)]
+    pairs = [(Task(task), None if total is None else Scores(total)) for task, total in totals]
+    graded = written(tmp_path / "graded", *(Episode(task, scores=score) for task, score in pairs))
     report = filter_run(graded, tmp_path / "out", Choice(**choice))
     assert [(episode.task.id, episode.scores.total) for episode in load(tmp_path / "out")] == rewards
     assert left_out.items() <= report.left_out.items()
@@ -155,16 +157,6 @@ def test_a_filtered_run_is_complete(run, tmp_path, viewbox):
     assert [image.open().size for episode in after for image in episode.turns[0].images]
     assert yaml.safe_load((tmp_path / "new" / "config.yaml").read_text())["env"]["name"] == "digits"
     assert viewbox("score", tmp_path / "new", "--bootstrap", "0")[0] == 0
-
-
-def test_bad_options_write_nothing(tmp_path):
-    graded = written(tmp_path / "graded", make_episode("a", 1.0))
-    for choice in ({"where": ["nonsense=1"]}, {"best": 0}, {"per_task": True}, {"reward_between": (0.8, 0.2)}):
-        with pytest.raises(ConfigError):
-            filter_run(graded, tmp_path / "out", Choice(**choice))
-    with pytest.raises(ConfigError, match="exists"):
-        filter_run(graded, graded, Choice())
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["graded"]
 
 
 def push(viewbox, folder, out):
@@ -192,16 +184,3 @@ def test_a_refusal_of_the_hub_is_said_and_the_export_stays(run, tmp_path, hf, vi
     status, _, err = push(viewbox, run, tmp_path / "out")
     assert (status, "--push me/runs: " in err, "403" in err, KEY in err) == (2, True, True, False)
     assert (tmp_path / "out").is_file()
-
-
-def test_what_is_no_name_no_parquet_or_restricted_is_refused_before_anything_is_written(run, tmp_path):
-    names = ("runs", "a/b/c", "me/../x", "/x", "me/", "me/r uns", "me/" + "r" * 200)
-    refused = [("parquet", name, "owner/name", None) for name in names] + [("sft", "me/runs", "--to parquet", None)]
-    for env in ("{name: vqa, data: {source: a.csv, restricted: true}}", "{name: 'mine:Env'}"):
-        refused.append(("parquet", "me/runs", "must not leave this machine", env))
-    for to, push, words, env in refused:
-        if env:
-            (run / "config.yaml").write_text(f"env: {env}")
-        with pytest.raises(ConfigError, match=words):
-            export_run(run, to, tmp_path / "out", push=push)
-        assert not (tmp_path / "out").exists()

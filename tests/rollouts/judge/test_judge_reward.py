@@ -64,7 +64,6 @@ def shown(server, number=0):
     return server.bodies[number]["messages"][1]["content"]
 
 
-# ---------------------------------------------------------------------- what the judge is shown
 def test_a_request_holds_the_rubric_the_reference_and_the_answer_at_temperature_0(served):
     judge, server = served(HALF, rubric="1: it is {right}", max_tokens=99, extra={"top_p": 0.5})
     judged(judge, "left nodule")
@@ -137,7 +136,6 @@ def test_the_question_is_shown_to_a_judge_that_reads_episodes(served):
     assert judge.explain({"report": "a nodule"}, GOLD) == "0.50: half of it"  # the judge's reason
 
 
-# ---------------------------------------------------------------------- what needs no judge
 def test_a_missing_empty_or_endless_answer_scores_0_unasked_and_a_missing_reference_does_not_apply(served):
     judge, server = served(make_completion('{"score": 1}'))
     deep = []
@@ -149,7 +147,6 @@ def test_a_missing_empty_or_endless_answer_scores_0_unasked_and_a_missing_refere
     assert not server.requests
 
 
-# ---------------------------------------------------------------------- how a reply is read
 QUARTER = [
     '```json\n{"score": 0.25, "why": "some"}\n```', '<think>{"score": 1} perhaps? No.</think>\n{"score": 0.25}',
     'They agree.</think>\n\n{"score": 0.25}',  # smg-project/smg#1873
@@ -177,8 +174,6 @@ PROSE = make_completion("It deserves 1.0")
 CUT = [make_completion('{"score": 1}', finish=word) for word in ("length", "max_tokens", "model_paused")]
 CUT += [make_completion("<think>Let me", finish="length"), make_completion('{"sco', finish="length")]
 BROKEN = [make_completion('{"score": 1}', finish="error"), make_completion("", finish="error")]
-FAILING = [make_response(500, "sorry"), servers.cut_body, servers.hang_up, make_response(200, {"choices": []}),
-    make_response(401, "no"), make_response(404, "no")]  # fmt: skip
 
 
 @each("answers, settings, texts, scores, counted, requests", [
@@ -188,7 +183,6 @@ FAILING = [make_response(500, "sorry"), servers.cut_body, servers.hang_up, make_
     *(([broken, HALF], {}, "a", [0.5], {"calls": 1}, 2) for broken in BROKEN),
     ([*[make_response(500)] * 6, HALF], {}, "aa", [None, 0.5], {"calls": 2, "unreachable": 1}, 7),
     ([make_response(503), servers.cut_body, make_response(200, "no JSON"), HALF], {}, "a", [0.5], {"calls": 1}, 4),
-    *(([fails], {"attempts": 3}, "a", [None], {"calls": 1, "unreachable": 1}, None) for fails in FAILING),
     # the first attempt would drip for minutes and then be made again
     ([servers.drip_body], {"timeout": 0.3}, "a", [None], {"calls": 1, "unreachable": 1}, 1),
 ])  # fmt: skip
@@ -219,7 +213,6 @@ def test_a_reply_that_was_kept_and_is_no_verdict_is_asked_for_again(served, tmp_
     assert len(server.requests) == 2
 
 
-# ---------------------------------------------------------------------- what is kept
 @each("spoil", [None, lambda path: path.write_text("no database"), lambda path: path.mkdir()])
 def test_the_same_judgment_is_asked_once_also_beside_a_file_that_cannot_be_used(served, tmp_path, spoil):
     if spoil:
@@ -282,7 +275,6 @@ def test_processes_that_share_a_folder_agree_on_every_number(tmp_path):
     assert None not in found[0]
 
 
-# ---------------------------------------------------------------------- endpoints that fail
 def test_a_judge_that_is_away_is_left_alone_and_its_episode_has_no_score_rather_than_one_on_another_scale(served):
     judge = JudgeReward("report", endpoint="http://127.0.0.1:9/v1", model="m")
     assert [judged(judge, str(number)) for number in range(5)] == [None] * 5
@@ -312,7 +304,6 @@ def test_no_more_requests_are_in_flight_than_allowed(served):
     assert max(together) == 3
 
 
-# ---------------------------------------------------------------------- the key
 def test_the_key_comes_from_the_environment_and_goes_into_the_header_only(served, tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("JUDGE_KEY", "sk-secret")
     replies = HALF, make_response(400, "sk-secret is not allowed")
@@ -328,7 +319,6 @@ def test_the_key_comes_from_the_environment_and_goes_into_the_header_only(served
     assert not any(secret in held for secret in (b"protect", b"sk-secret"))
 
 
-# ---------------------------------------------------------------------- as an object
 @each("copied", [copy.deepcopy, lambda judge: pickle.loads(pickle.dumps(judge))])
 def test_a_copy_is_equal_and_judges_as_a_forked_child_does(served, copied):
     judge, _ = served(HALF)

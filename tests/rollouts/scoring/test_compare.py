@@ -31,7 +31,6 @@ def write(tmp_path):
     return lambda name, *episodes: written(tmp_path / name, *episodes)
 
 
-# ---------------------------------------------------------------------- pairs
 @each("counts", [(1, 1), (2, 2), (4, 4), (4, 1), (2, 3)])
 def test_a_task_counts_once_with_the_mean_of_its_episodes(write, counts, viewbox, tmp_path):
     rng = np.random.default_rng(sum(counts))
@@ -68,7 +67,6 @@ def test_tasks_of_one_side_and_episodes_without_a_score_are_left_out_and_said(wr
     assert "nothing can be compared" in found.explain()
 
 
-# ---------------------------------------------------------------------- figures
 def test_the_interval_is_that_of_a_bootstrap_over_tasks(write):
     rng = np.random.default_rng(0)
     first, second = rng.random(80), np.clip(rng.random(80) + 0.2, 0, 1)
@@ -127,7 +125,6 @@ def test_both_can_be_scored_with_a_new_reward_and_filtered(write):
     assert compare_runs(a, b, where=["reward>=0.5"]).tasks == 0
 
 
-# ---------------------------------------------------------------------- hostile runs
 def test_odd_numbers_and_names_do_no_harm(write, tmp_path, viewbox):
     odd = ["\x1b[31mred", "a|b", "=1+1", "‮abc", "x" * 5000]
     a = write("a", *(play(name, 0.0, sample=n, kind=name) for n, name in enumerate(odd)))
@@ -144,16 +141,6 @@ def test_odd_numbers_and_names_do_no_harm(write, tmp_path, viewbox):
     assert all(cell[:1] not in ("=", "+", "@") for row in rows for cell in row)
 
 
-def test_a_run_names_no_code_and_no_environment(write, monkeypatch, tmp_path):
-    (tmp_path / "evil.py").write_text("raise SystemExit('ran')")
-    monkeypatch.chdir(tmp_path)
-    a = write("run/episodes", play("t", 0.0))
-    (tmp_path / "run" / "config.yaml").write_text("env: {name: 'evil:Env'}\nreward: {type: python, function: 'evil:f'}")
-    assert compare_runs(tmp_path / "run", a).tasks == 1
-    with pytest.raises(ConfigError, match=r"reward.function = 'evil:f'; allowed in a run's own files"):
-        compare_runs(tmp_path / "run", a, reward=tmp_path / "run" / "config.yaml")
-
-
 def test_what_is_no_run_is_an_error(write, tmp_path, viewbox):
     a = write("a", play("t", 0.0))
     with pytest.raises(StoreError, match="no episodes here"):
@@ -163,7 +150,6 @@ def test_what_is_no_run_is_an_error(write, tmp_path, viewbox):
     assert viewbox("compare", a, a, "--where", "rewrd<1")[0] == 2
 
 
-# ---------------------------------------------------------------------- the command
 def test_the_tables_say_who_wins_and_which_tasks_flipped(write, viewbox):
     a = write("a", *play_all([0] * 6, parts={"label": 0.0}))
     b = write("b", *play_all([0, 0, 1, 1, 1, 1], parts={"label": 1.0}))

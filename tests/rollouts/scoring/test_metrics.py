@@ -66,7 +66,6 @@ def test_calls_that_no_tool_ran_are_no_tool_use_but_are_counted_beside():
     assert Episode.from_json(looked.to_json()) == looked
 
 
-# ---- without the picture: the rule computed by hand, and an author's code that raises
 def fail(error):
     raise error
 

@@ -1,10 +1,6 @@
 """Columns of scores: nothing that is stored changes, and a column is whole, or is not there."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,16 +9,8 @@ from hypothesis import strategies as st
 
 import viewbox
 from tests.support.saved_episodes import made, scored, written
-from viewbox import CombinedReward, ConfigError, ExactMatchReward, IoUReward, StoreError, load
+from viewbox import CombinedReward, ConfigError, ExactMatchReward, StoreError, load
 from viewbox.rollouts.scoring.rescore import score_run
-
-
-def test_stored_scores_are_never_touched_and_without_writing_nothing_is_left(store):
-    before = (store / "episodes.jsonl").read_bytes()
-    assert score_run(store, reward=IoUReward("label")).column is None
-    assert (store / "episodes.jsonl").read_bytes() == before
-    assert scored(store) == [made(n).scores for n in range(40)]
-    assert not (store / "scores").exists()
 
 
 def test_a_column_has_a_line_an_episode_and_says_where_it_comes_from(store):
@@ -90,27 +78,6 @@ def test_an_error_in_the_middle_leaves_no_column(store):
     with pytest.raises(KeyboardInterrupt):
         score_run(store, reward=stops, name="mine")
     assert list((store / "scores").iterdir()) == []
-
-
-SLOW = """
-import time
-def slow(answer, reference):
-    print("scoring", flush=True)
-    time.sleep(0.05)
-    return 1.0
-"""
-
-
-def test_a_killed_command_leaves_no_half_column(store, tmp_path):
-    (tmp_path / "slow.py").write_text(SLOW)
-    arguments = [sys.executable, "-m", "viewbox", "score", str(store), "--reward", "slow.py:slow"]
-    with subprocess.Popen(arguments, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as child:
-        for _ in range(3):
-            assert child.stdout.readline() == "scoring\n"
-        os.kill(child.pid, signal.SIGKILL)
-    with pytest.raises(StoreError, match="unknown scores 'slow'; allowed: none"):
-        load(store, scores="slow")
-    assert score_run(store, reward=ExactMatchReward(), name="slow").episodes == 40
 
 
 @settings(max_examples=25, deadline=None)

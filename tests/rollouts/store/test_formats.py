@@ -9,8 +9,6 @@ import json
 import os
 import pickle
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -133,44 +131,6 @@ def test_each_writer_and_its_copy_in_a_forked_process_have_shards_of_their_own(t
     assert found == {"before": (1,), "child": (1, 1), "after": (1, 1, 1)}
 
 
-WRITE = """
-import sys
-import numpy as np
-from viewbox.images.ref import ImageRef
-from viewbox.records import *
-from viewbox.rollouts.store.tokens import TOKEN
-from viewbox.rollouts.store.writer import EpisodeWriter
-name, folder = sys.argv[1:]
-with EpisodeWriter(folder) as writer:
-    print("ready", flush=True)
-    sys.stdin.readline()
-    for n in range(60):
-        ref = ImageRef.of(np.full((4, 4), n, np.uint8))
-        ids = tuple(range(int(name) * 1000, int(name) * 1000 + n))
-        tokens = EpisodeTokens((), ids, (1,) * n, (-0.5,) * n, (ref,))
-        writer.append(Episode(Task(f"{name}-{n}", (ref,)), tokens=tokens))
-"""
-
-
-def test_several_processes_append_to_one_new_folder(tmp_path):
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": tmp_path}
-    commands = [[sys.executable, "-c", WRITE, str(number), str(tmp_path / "run")] for number in range(3)]
-    processes = [subprocess.Popen(command, **pipes) for command in commands]
-    for process in processes:
-        assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        process.stdin.write("\n")
-        process.stdin.flush()
-    assert [process.wait(60) for process in processes] == [0, 0, 0]
-    episodes = {episode.task.id: episode for episode in load(tmp_path / "run", tokens=True)}
-    assert set(episodes) == {f"{number}-{n}" for number in range(3) for n in range(60)}
-    for name, episode in episodes.items():
-        number, n = map(int, name.split("-"))
-        assert episode.tokens.completion_ids == tuple(range(number * 1000, number * 1000 + n))
-        assert ImageRef.of(episode.tokens.images[0].open()).hash == episode.task.images[0].hash
-    assert len(list((tmp_path / "run" / "images").rglob("*.png"))) == 60
-
-
 BAD_PLACES = [
     *({"offset": offset} for offset in (-13, 13 * 14, 10**30, 1, "0", None)),  # between two rows, too
     *({"rows": rows} for rows in (100, 10**12, -1, 4)), {"crc": 0}, {"crc": None},
@@ -206,7 +166,6 @@ def test_many_shards_are_read_with_few_open_files(tmp_path):
     assert [len(episode.tokens.mask) for episode in episodes] == list(range(2, 41))
 
 
-# ---------------------------------------------------------------------- lines
 def list_containers(value):
     """Every list, dict and set in a value, records included."""
     if hasattr(value, "__struct_fields__"):

@@ -1,5 +1,6 @@
-"""kill -9 in the middle of appends, by one writer and by four: what was completed is read back."""
+"""kill -9 in the middle of appends, an export and scoring: what was completed is whole, and nothing else is there."""
 
+import json
 import os
 import signal
 import time
@@ -8,7 +9,12 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from viewbox import Episode, EpisodeTokens, EpisodeWriter, ImageRef, Task, Turn, load
+from tests.support.saved_episodes import made, written
+from viewbox import Episode, EpisodeTokens, EpisodeWriter, ExactMatchReward, ImageRef, StoreError, Task, Turn, load
+from viewbox.rollouts.exchange.export import export_run
+from viewbox.rollouts.exchange.importing import import_file
+from viewbox.rollouts.exchange.selection import Choice, filter_run
+from viewbox.rollouts.scoring.rescore import score_run
 from viewbox.rollouts.store.layout import LINES
 
 pytestmark = pytest.mark.timeout(120)
@@ -84,3 +90,43 @@ def test_what_was_appended_before_a_kill_is_read_back(tmp_path, writers, kills):
     assert assert_whole(tmp_path)[-1] == "999-1"
     assert not list(tmp_path.rglob("*.tmp"))
     assert (tmp_path / LINES).read_bytes().endswith(b"\n")
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(8, marks=pytest.mark.nightly)])
+def test_what_a_killed_export_leaves_is_whole_and_the_next_one_works(tmp_path, kills):
+    run = written(tmp_path / "run", *map(made, range(30)))
+
+    def export(kill, child, report):
+        out = tmp_path / f"out-{kill}"
+        out.mkdir()
+        for number in range(10_000):
+            export_run(run, "openai", out / f"{number}.jsonl")
+            export_run(run, "inspect", out / f"{number}.json")
+            filter_run(run, out / f"{number}-filtered", Choice())
+            import_file(out / f"{number}.jsonl", "openai", out / f"{number}-imported")
+            report(number)
+
+    kill_children(export, np.random.default_rng(0).uniform(0, 0.25, kills))
+    for path in tmp_path.glob("out-*/*"):
+        if path.name.startswith("."):
+            assert path.name.endswith(".tmp")
+            continue
+        text = path.read_text() if path.is_file() else ""
+        rows = json.loads(text)["samples"] if path.suffix == ".json" else list(map(json.loads, text.splitlines()))
+        assert len(rows or list(load(path))) == 30
+    assert export_run(run, "openai", tmp_path / "out-0" / "again.jsonl").kept == 30
+
+
+def test_killed_scoring_leaves_no_half_column(store):
+    def score(kill, child, report):
+        def slow(answer, reference):
+            report("scoring")
+            time.sleep(0.05)
+            return 1.0
+
+        score_run(store, reward=slow, name="slow")
+
+    kill_children(score, [0.15])
+    with pytest.raises(StoreError, match="unknown scores 'slow'; allowed: none"):
+        load(store, scores="slow")
+    assert score_run(store, reward=ExactMatchReward(), name="slow").episodes == 40

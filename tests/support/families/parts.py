@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers as hf
 
 from viewbox.envs.digits import Digits
 
@@ -19,6 +20,7 @@ TEXT = {
     "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3, "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 4096,
 }  # fmt: skip
+HALF = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}  # a picture from -1 to 1
 VISION = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
 
 
@@ -29,7 +31,6 @@ class Family:
     name: str  # the config's model_type, and what sets it apart where one type has several shapes
     released: str  # the model whose processor, special tokens and template these are
     build: Callable[[int], tuple[Any, Any]]  # seed → a new model, a new processor
-    template_source: str
     ends: tuple[str, ...]  # tokens that end a reply: eos_token_id of the released generation_config.json
     written_end: str  # what the template writes right after a reply; "" if the next message ends it
 
@@ -79,7 +80,6 @@ def build_tokenizer(
         names: attributes of the tokenizer that its processor reads, such as `image_token`.
     """
     from tokenizers import AddedToken, processors
-    from transformers import PreTrainedTokenizerFast
 
     raw = copy.deepcopy(train_merges(480))
     raw.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special.split()])
@@ -90,18 +90,13 @@ def build_tokenizer(
         raw.post_processor = processors.TemplateProcessing(
             single=f"{bos} $A", pair=f"{bos} $A {bos} $B", special_tokens=[(bos, raw.token_to_id(bos))]
         )
-    return PreTrainedTokenizerFast(
+    return hf.PreTrainedTokenizerFast(
         tokenizer_object=raw,
         extra_special_tokens=dict(names or {}),
         padding_side="left",
         clean_up_tokenization_spaces=False,
         **given,
     )
-
-
-def get_ids(tokenizer: Any, **tokens: str) -> dict[str, int]:
-    """Return the ids of tokens by the names that a config has for them."""
-    return {name: tokenizer.convert_tokens_to_ids(token) for name, token in tokens.items()}
 
 
 def get_text_ids(tokenizer: Any) -> dict[str, Any]:
@@ -118,3 +113,31 @@ def build_weights(model_class: Any, config: Any, seed: int) -> Any:
         if weight.ndim > 1:
             torch.nn.init.normal_(weight, std=0.15)
     return model
+
+
+def assemble(
+    name: str, seed: int, tokenizer: Any, images: Any, *, text: Mapping[str, Any], vision: Mapping[str, Any],
+    ids: Mapping[str, str], processor: Mapping[str, Any] = {}, reads_as: str = "", template: str = "", **settings: Any,
+) -> tuple[Any, Any]:  # fmt: skip
+    """Return a family's model and its processor.
+
+    Args:
+        name: the family's in transformers' classes.
+        seed: of the weights.
+        tokenizer: what `build_tokenizer` returned.
+        images: its processor of images.
+        text: of the text's config, beside `TEXT` and the tokenizer's ids; what is ... is left out.
+        vision: the config of its tower.
+        ids: the names that the config has for ids of tokens, and the tokens.
+        processor: more settings of the processor.
+        reads_as: the name in the class of the processor, if that is another family's.
+        template: the name of its chat template, if that is another than its own.
+        settings: more of the config.
+    """
+    made = getattr(hf, f"{reads_as or name}Processor")(
+        image_processor=images, tokenizer=tokenizer, chat_template=read_template(template or name.lower()), **processor
+    )
+    text = {key: value for key, value in {**TEXT, **get_text_ids(tokenizer), **text}.items() if value is not ...}
+    numbers = {key: tokenizer.convert_tokens_to_ids(token) for key, token in ids.items()}
+    config = getattr(hf, f"{name}Config")(text_config=text, vision_config=dict(vision), **numbers, **settings)
+    return build_weights(getattr(hf, f"{name}ForConditionalGeneration"), config, seed), made

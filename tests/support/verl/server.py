@@ -147,14 +147,9 @@ class StubServer:
 
 @torch.no_grad()
 def compute_response_logprobs(server, input_ids, position_ids, inputs, length):
-    """The log-probs of the last `length` tokens of a row, by the trainer's forward of verl's tensors.
+    """The log-probs of the last `length` tokens of a row, by the trainer's forward of verl's tensors, without padding.
 
-    Args:
-        server: whose model it is.
-        input_ids: (tokens,), without padding.
-        position_ids: (4, tokens): of the text, then the three axes.
-        inputs: verl's `multi_modal_inputs`.
-        length: of the response.
+    `position_ids` are (4, tokens): of the text, then the three axes; `inputs` are verl's `multi_modal_inputs`.
     """
     row = input_ids[None]
     vision = {name: inputs[name] for name in ("pixel_values", "image_grid_thw") if name in inputs}

@@ -26,8 +26,6 @@ def shown(name, image, **arguments):
 
 
 # ---- statistics
-
-
 @each("pixels", [GRAY, CT, DEEP, FLOAT, np.full((9, 9), 7, np.uint8), np.array([[-5]], np.int16)])
 def test_statistics_are_those_of_numpy_over_all_native_pixels(pixels):
     for view in (View.of(pixels), View.of(pixels, max_pixels=64)):
@@ -100,9 +98,8 @@ def test_a_long_profile_is_told_in_part_but_counted_whole():
     result = read(PROFILE, DEEP, {"point1": [0, 0], "point2": [1, 0]})
     profile, row = result.facts["profile"], DEEP[0]
     assert (len(profile), profile[0], profile[-1], result.facts["n_samples"]) == (LONGEST_PROFILE, row[0], row[99], 100)
-    assert [result.facts[name] for name in ("mean", "std", "min", "max")] == pytest.approx(
-        [row.mean(), row.std(), row.min(), row.max()]
-    )
+    told = [result.facts[name] for name in ("mean", "std", "min", "max")]
+    assert told == pytest.approx([row.mean(), row.std(), row.min(), row.max()])
     assert f"{LONGEST_PROFILE} evenly spaced samples" in result.text
 
 
@@ -116,9 +113,7 @@ SPACED = Source.of(CT, spacing=(0.5, 2.0))  # pixels that are not square
     (GRAY, ([0.1, 0.1], [0.4, 0.75]), ((10, 6), (40, 45)), math.hypot(30, 39), None),
     (SPACED, ([0.1, 0.1], [0.4, 0.75]), ((10, 6), (40, 45)), math.hypot(30, 39), math.hypot(30 * 0.5, 39 * 2.0)),
 ])  # fmt: skip
-def test_a_distance_is_between_the_points_in_pixels_and_where_it_is_known_in_millimeters(
-    image, ends, points, pixels, mm
-):
+def test_a_distance_is_in_pixels_and_where_it_is_known_in_millimeters(image, ends, points, pixels, mm):
     result = read("measure", image, {"point1": ends[0], "point2": ends[1]})
     assert (result.facts["pixel_points"], result.facts["distance_pixels"]) == (points, pytest.approx(pixels))
     assert result.facts.get("distance_mm") == (mm and pytest.approx(mm))
@@ -137,8 +132,6 @@ def test_a_distance_is_the_same_however_the_view_is_turned_and_zoomed():
 
 
 # ---- marks
-
-
 @each("color", list(COLORS))
 def test_an_outline_is_two_pixels_wide_within_its_box(color):
     before = np.asarray(View.of(GRAY).render().convert("RGB"))

@@ -74,23 +74,13 @@ def test_denoising_color_is_the_gaussian_of_scikit_image_in_each_channel(sigma):
     assert abs(shown(COLOR, "denoise", sigma=sigma) - theirs)[inside].max() <= 1.5
 
 
-def test_a_small_picture_is_not_all_turned_white_and_the_clip_limit_bounds_how_far_noise_is_spread():
+def test_a_small_picture_is_not_all_turned_white():
     small = np.full((16, 16), 100, np.uint8)
     small[4:8, 4:8] = 120
     assert max(abs(shown(small, "adaptive_equalize", tile_size=tiles) - small).max() for tiles in (8, 32)) < 40
-    faint = (128 + np.random.default_rng(0).normal(0, 1.5, (256, 256))).round().astype(np.uint8)
-    spread = [shown(faint, "adaptive_equalize", clip_limit=limit).std() for limit in (1, 2, 4)]
-    assert spread == sorted(spread)
-    for limit, found in zip(
-        (1, 2, 4), spread, strict=True
-    ):  # the table's slope is `limit`; what is clipped adds up to one
-        assert found <= (limit + 1) * faint.std() * 1.1
-    assert shown(faint, "equalize_histogram").std() > 5 * spread[2]
 
 
 # ---- edges of a part
-
-
 def test_edges_of_a_part_are_measured_by_the_maximum_of_the_whole():
     faint = np.full((60, 100), 100, np.uint8)
     faint[:, 20:] = 110
@@ -125,8 +115,6 @@ def test_edges_of_a_larger_picture_are_found_in_its_finer_detail_after_a_zoom():
 
 
 # ---- shapes
-
-
 @each("iterations", [1, 3])
 def test_a_threshold_makes_the_picture_black_and_white_first(iterations):
     opened = ndimage.binary_opening(GRAY > 120, np.ones((3, 3)), iterations=iterations)
@@ -137,13 +125,6 @@ def test_a_threshold_makes_the_picture_black_and_white_first(iterations):
     assert (ours == ndimage.grey_opening(255 * (GRAY > 120), (3, 3)))[inside].all() or iterations > 1
 
 
-def test_opening_removes_and_closing_fills_what_is_narrower_than_its_iterations_reach():
-    square, gap = np.zeros((60, 60), np.uint8), np.full((40, 40), 255, np.uint8)
-    square[20:27, 20:27] = 255  # 7 pixels wide: three erosions leave one pixel, four none
-    gap[:, 18:22] = 0
-    assert (shown(square, "morphological", operation="open", iterations=3) == square).all()
-    assert not shown(square, "morphological", operation="open", iterations=4).any()
-    assert shown(gap, "morphological", operation="close", iterations=2).min() == 255
-    assert (shown(gap, "morphological", operation="close", iterations=1) == gap).all()
-    stated = call("morphological", GRAY, {"operation": "erode"})[1].facts  # no threshold, which was not given
+def test_a_threshold_that_was_not_given_is_not_stated():
+    stated = call("morphological", GRAY, {"operation": "erode"})[1].facts
     assert stated == {"operation": "erode", "iterations": 1, "size": (110, 70), "shows": (0, 0, 1, 1)}

@@ -1,14 +1,11 @@
 """Point operations against Pillow and the textbook, and what holds for every intensity tool."""
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from PIL import Image, ImageEnhance, ImageOps
 
 from tests.support.tables import each
 from tests.support.tool_calls import after, call, refused, shown
 from viewbox.images.view import View
-from viewbox.tools import call_stateful
 
 COLOR = np.random.default_rng(0).integers(20, 200, (60, 90, 3), dtype=np.uint8)
 GRAY = np.ascontiguousarray(COLOR[..., 0])
@@ -60,8 +57,6 @@ def test_the_order_of_calls_is_the_order_of_operations():
 
 
 # ---- what holds for all of them
-
-
 @each("name, arguments", CALLS)
 def test_a_call_keeps_coordinates_states_its_arguments_can_be_undone_and_writes_to_nothing(name, arguments):
     before = View.of(COLOR).zoom(2, (0.3, 0.3)).rotate()
@@ -118,22 +113,3 @@ def test_the_ends_of_a_range_are_allowed_and_what_is_beyond_is_told_the_range(na
         said = refused(name, GRAY, {**others, argument: value})
         assert f"{name}: {argument} = {value}" in said
         assert f"allowed: {low:g} to {high:g}" in said
-
-
-GEOMETRY = st.sampled_from([("zoom", {"factor": 3, "center": [0.2, 0.7]}), ("crop", {"box": [0.1, 0.2, 0.7, 0.9]})])
-REFUSALS = ("does not overlap the data", "undo or reset first", "allowed: at least 10x10", "maximum zoom reached")
-
-
-@settings(max_examples=30)
-@given(
-    st.lists(st.sampled_from(CALLS) | GEOMETRY, min_size=1, max_size=8),
-    st.tuples(st.integers(20, 70), st.integers(20, 70)),
-    st.sampled_from(["gray", "color", "uint16", "int16", "float32"]),
-)
-def test_any_chain_of_tools_gives_8_bits_of_the_size_it_says(chain, size, kind):
-    values = np.random.default_rng(size).integers(0, 256, (*size, 3) if kind == "color" else size)
-    view = View.of(values.astype(kind if "t" in kind else "uint8"), max_pixels=2000)
-    for name, arguments in chain:
-        view, result = call_stateful(name, view, arguments)
-        assert result.success or any(words in result.error for words in REFUSALS), result.error
-        assert (view.to_uint8().dtype, view.to_uint8().shape[:2]) == (np.uint8, view.size[::-1])

@@ -72,23 +72,17 @@ def mri(scale=1.0, dtype=np.uint16):
 def test_a_window_shows_its_values_from_black_to_white(name, image, arguments, expected, facts):
     view, result = call(name, image, arguments)
     assert abs(view.to_uint8() - expected).max() <= 0.51
-    found = {key: value for key, value in result.facts.items() if key not in ("size", "shows")}
-    assert (
-        found.items()
-        >= {key: pytest.approx(value) if key == "values" else value for key, value in facts.items()}.items()
-    )
-    assert ("values" in found) == ("values" in facts)
+    right = {key: pytest.approx(value) if key == "values" else value for key, value in facts.items()}
+    assert result.facts.items() >= right.items()
+    assert ("values" in result.facts) == ("values" in facts)
 
 
-def test_a_window_is_the_linear_exact_function_of_dicom_and_finds_what_8_bits_have_merged():
+def test_a_window_is_the_linear_exact_function_of_dicom():
     DATASET.VOILUTFunction, DATASET.WindowCenter, DATASET.WindowWidth = "LINEAR_EXACT", 50, 350
     theirs = apply_windowing(HU, DATASET)
     theirs = (theirs - theirs.min()) / (theirs.max() - theirs.min()) * 255
     assert HU.min() < -125 < 225 < HU.max()  # so that both ends are reached
     assert abs(call("window_level", CT, {"center": 50, "width": 350})[0].to_uint8() - theirs).max() <= 0.51
-    assert (CT.to_uint8()[HU > 240] == 255).all()
-    assert len(np.unique(call("window_level", CT, BONE)[0].to_uint8()[HU > 240])) > 20
-    assert len(np.unique(call("threshold", WIDE, {"lower": 0, "upper": 50})[0].to_uint8())) == 256
 
 
 LIST = "allowed: brain, flair, t2, stroke, posterior_fossa, mri, mri_dark, mri_bright"
@@ -130,13 +124,9 @@ def test_undo_and_reset_bring_the_native_values_back_and_every_preset_is_in_the_
     assert call("window_level", brain, BONE)[0].undo() == brain
     assert get_args(Preset) == tuple(PRESETS)
     assert sorted([*CTS, *GRAYS, *MRIS]) == sorted(PRESETS)
-    assert all(name.startswith("ct_") for name in CTS)
-    assert all(name.startswith("mri") for name in MRIS)
 
 
 # ---- presets that follow the volume
-
-
 @each("preset", MRIS)
 def test_an_mri_preset_is_of_the_percentiles_inside_the_body_however_the_file_is_stretched(preset):
     low, high = (100 + 10 * percent for percent in PRESETS[preset].percentiles)
@@ -145,10 +135,8 @@ def test_an_mri_preset_is_of_the_percentiles_inside_the_body_however_the_file_is
     assert (center - width / 2, center + width / 2) == pytest.approx((low, high), abs=3)
     assert abs(view.to_uint8() - windowed(mri().get_slice(4).pixels, low, high)).max() <= 2
     slices = [mri(scale, np.float32).get_slice(5) for scale in (1.0, 0.001, 40.0)]
-    one, two, three = (
-        call("window_level", View.of(one), {"preset": preset})[0].to_uint8().astype(int) for one in slices
-    )
-    assert max(abs(one - two).max(), abs(one - three).max()) <= 1
+    shown = [after(one, ("window_level", {"preset": preset})).to_uint8().astype(int) for one in slices]
+    assert max(abs(shown[0] - other).max() for other in shown[1:]) <= 1
 
 
 def test_an_mri_preset_is_the_same_for_every_slice_and_zoom_and_works_on_plain_pictures():
@@ -166,8 +154,6 @@ def test_percentiles_of_a_large_volume_are_taken_from_a_part_of_it(monkeypatch):
 
 
 # ---- presets of a run
-
-
 class Reader(BaseMultiTurnEnv):
     name = "windows_reader"
     tools = ("window_level",)

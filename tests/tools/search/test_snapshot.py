@@ -46,8 +46,6 @@ def answer_all(source):
 
 
 # ---- what is found
-
-
 def test_an_article_comes_back_as_it_was_written_and_a_figure_with_its_picture(source):
     found = asyncio.run(source.search_articles(ArticleQuery("pneumonia", limit=10)))
     assert sorted(found, key=lambda one: one.pmid) == list(ARTICLES[2:])
@@ -134,8 +132,6 @@ def test_threads_forks_and_new_processes_answer_alike_and_leave_the_file_as_it_i
 
 
 # ---- what is written
-
-
 def test_the_same_records_give_the_same_bytes_in_whatever_order_they_are_added_and_the_latest_counts(tmp_path):
     articles, figures = list(ARTICLES), [FoundImage(f"f{number}", "A figure") for number in range(20)]
     files = []

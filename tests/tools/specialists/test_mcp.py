@@ -192,8 +192,6 @@ def test_what_the_command_prints_is_a_config_and_its_mistakes_are_those_of_the_c
     env = Ward(specialists={"hospital": spec})
     env.prepare()
     assert json.loads(json.dumps(ask(env, "hospital_say", text="x").description)) == "x"
-    for arguments, says in (([], "needs either command or url"), (["--url", "http://example.org"], "allowed: https"),
-                            (["no-such-server"], "there is no program")):  # fmt: skip
-        found = CliRunner().invoke(app, ["tools", "mcp", *arguments])
-        assert isinstance(found.exception, ConfigError)
-        assert says in str(found.exception)
+    found = CliRunner().invoke(app, ["tools", "mcp"])
+    assert isinstance(found.exception, ConfigError)
+    assert "needs either command or url" in str(found.exception)

@@ -86,6 +86,7 @@ def test_concurrent_calls_are_batches_and_a_fault_costs_its_call(most, runner, a
     assert sorted(map(len, model.ran)) == sorted(sizes)
     assert len(model.threads) == 1
     assert server.batch_size == (3 if runner.get("most") else 1 if "most" in runner else most)
+    server.apply(ServingSettings(wait=0.01))  # what failed is asked alone
     assert ask_all(server, asked) == right
 
 

@@ -39,10 +39,6 @@ class Ward(BaseMultiTurnEnv):
         return [np.full((32, 48), 40, np.uint8)]
 
 
-class Closed(Ward):
-    restricted = True
-
-
 class Meter:
     """A tool that must be prepared; it remembers what was asked of it."""
 
@@ -70,11 +66,6 @@ def meter():
 
         model: str | None = None
         at_least: Annotated[int, Field(ge=1)] = 1
-        url: str | None = None
-
-        @property
-        def address(self):
-            return self.url
 
         def build_tools(self, name):
             made[name] = Meter(f"specialists.{name}", self.model)
@@ -172,13 +163,6 @@ def function(name=None, **more):
 ])  # fmt: skip
 def test_a_mistake_is_named_with_what_is_allowed(meter, specs, key, says):
     assert check_refusal(lambda: Ward(specialists=specs), f"specialists.{key}", says).startswith("ward: ")
-
-
-def test_a_restricted_environment_sends_nothing_to_another_machine(meter):
-    Closed(specialists={"near": {**METER, "url": "http://127.0.0.1:9000/measure"}})
-    far = {"far": {**METER, "url": "https://far.example/measure"}}
-    says = "specialists.far sends pictures to https://far.example"
-    check_refusal(lambda: Closed(specialists=far), "specialists.far", says)
 
 
 TOOLS = """

@@ -42,21 +42,8 @@ def sum_from(row):
     return [sum(row[turn:]) for turn in range(len(row))]
 
 
-def average_columns(group, leave_out=None):
-    """The mean of each turn over the episodes that got so far."""
-    columns = itertools.zip_longest(*(row for i, row in enumerate(group) if i != leave_out))
-    known = [[value for value in column if value is not None] for column in columns]
-    return [sum(column) / len(column) for column in known] + [0.0, 0.0]
-
-
 def subtract(row, means):
     return [value - mean for value, mean in zip(row, means, strict=False)]
-
-
-def pool(group):
-    returns = [sum_from(row) for row in group]
-    values = [value for row in returns for value in row]
-    return [subtract(row, [sum(values) / len(values)] * 2) for row in returns]
 
 
 def weigh_totals(group):
@@ -67,37 +54,25 @@ def weigh_turns(group):
     return TurnsCredit("none").weigh(to_rows(group), len(group))
 
 
-def subtract_means(group):
-    return [subtract(row, average_columns(group)) for row in group]
+RULES = {"`episode`": weigh_totals, "`turns`: who has ended stands at its last reply": weigh_turns}
 
 
-RULES = {  # the advantages of the replies of a group, of what each earned; the first two are viewbox's
-    "`episode`": weigh_totals, "`turns`: who has ended stands at its last reply": weigh_turns,
-    "mean return of those that got so far": lambda group: subtract_means([sum_from(row) for row in group]),
-    "centered reward of each turn, summed from it on": lambda group: [sum_from(row) for row in subtract_means(group)],
-    "the same, without the episode itself": lambda group: [sum_from(subtract(row, average_columns(group, i))) for i,
-        row in enumerate(group)],
-    "one mean over all turns": pool,
-}  # fmt: skip
-
-
-def enumerate_groups(rule, n):
+def enumerate_groups(weigh, n):
     """(mean of the estimated gradient less the exact one, of both choices; variance), over every group of n episodes of
     a policy that stops or goes on, and then chooses a or b."""
     go, a = (1 / (1 + math.exp(-x)) for x in (0.4, -0.7))
     chance = {"stop": 1 - go, "a": go * a, "b": go * (1 - a)}
     slope = {"stop": (-go, 0.0), "go": (1 - go, 0.0), "a": (0.0, 1 - a), "b": (0.0, -a)}  # of the log-prob
-    factor = 1.0 if "without" in rule else n / (n - 1)
     mean, square = [0.0, 0.0], 0.0
     for names in itertools.product(OUTCOMES, repeat=n):
         weight = math.prod(chance[name] for name in names)
-        rows = RULES[rule]([OUTCOMES[name][0] for name in names])
+        rows = weigh([OUTCOMES[name][0] for name in names])
         pairs = [
             (float(value), slope[action])
             for name, row in zip(names, rows, strict=True)
             for value, action in zip(row, OUTCOMES[name][1], strict=False)
         ]
-        found = [factor / n * sum(value * one[k] for value, one in pairs) for k in (0, 1)]
+        found = [1 / (n - 1) * sum(value * one[k] for value, one in pairs) for k in (0, 1)]
         mean = [old + weight * new for old, new in zip(mean, found, strict=True)]
         square += weight * sum(new * new for new in found)
     exact = [0.0, 0.0]
@@ -120,19 +95,13 @@ def test_the_examples_of_the_page_run():
     assert names["Best"]("group").weigh(rows, 2).tolist() == [[0.0], [1.0], [0.0], [1.0]]
 
 
-def test_the_table_of_the_page_is_that_of_every_group_and_viewboxs_rules_have_no_bias():
-    stated = {}
-    for line in PAGE.splitlines():
-        if len(cells := [cell.strip() for cell in line.strip("|").split("|")]) == 6 and cells[0] in RULES:
-            stated[cells[0]] = [float(cell) for cell in cells[1:]]
-    assert list(stated) == list(RULES)
-    for rule in RULES:
-        four, eight = enumerate_groups(rule, 4), enumerate_groups(rule, 8 if "`" not in rule else 5)
-        if "`" in rule:
-            assert max(map(abs, (*four[:2], *eight[:2], *enumerate_groups(rule, 2)[:2]))) < 1e-12
-            eight = (0.0, 0.0)
-        for said, found in zip(stated[rule], (*four[:2], *eight[:2], four[2]), strict=True):
-            assert said == pytest.approx(found, abs=5.1e-6), rule
+@each("rule, weigh", RULES.items())
+def test_a_rule_has_no_bias_and_the_variance_that_the_page_states(rule, weigh):
+    for n in (2, 4, 5):
+        *bias, variance = enumerate_groups(weigh, n)
+        assert max(map(abs, bias)) < 1e-12
+        if n == 4:
+            assert f"| {rule} | 0 | 0 | 0 | 0 | {variance:.5f} |" in PAGE
 
 
 def test_if_all_is_earned_by_the_last_reply_the_credit_of_turns_is_that_of_the_episode():
@@ -348,20 +317,18 @@ def test_the_gradient_of_every_loss_is_that_of_each_episode_alone(qwen3, looking
         assert (ours - plain).abs().max() / plain.abs().max() <= 1e-4, (loss_type, level)
 
 
-@pytest.mark.parametrize("name", ["components", "turns"])
 @pytest.mark.parametrize("own", [{"micro_batch_tokens": 400}, {"importance_sampling_cap": 2.0}])
-def test_credit_goes_through_micro_batches_and_importance_weights(qwen3, looking, tmp_path, own, name):
+def test_credit_of_turns_goes_through_micro_batches_and_importance_weights(qwen3, looking, tmp_path, own):
     reused = {"num_iterations": 2} if "importance_sampling_cap" in own else {}
-    own = {"credit": name, "episodes_per_step": 8, **own}
+    own = {"credit": "turns", "episodes_per_step": 8, **own}
     trainer = make_trainer(qwen3, tmp_path, looking(reward=REWARD), own=own, **reused)
     inputs = generate_batch(trainer)
     episodes = trainer.player.latest_episodes
-    if name == "turns":
-        assert inputs["advantages"].shape == inputs["completion_ids"].shape
+    assert inputs["advantages"].shape == inputs["completion_ids"].shape
     trainer.model.zero_grad()
     trainer.compute_loss(trainer.model, inputs).backward()
     ours = read_gradient(trainer)
-    rows = weigh_by_hand(name, [episodes[:4], episodes[4:]])
+    rows = weigh_by_hand("turns", [episodes[:4], episodes[4:]])
     plain = compute_gradient(trainer, compute_by_hand(trainer, episodes, rows, "tokens"))
     assert (ours - plain).abs().max() / plain.abs().max() <= 1e-4
 

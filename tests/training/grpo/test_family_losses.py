@@ -73,6 +73,16 @@ def use_few_logits(kit, patch):
     return kit.model
 
 
+def read_prompts_with_each_row(kit, patch):
+    patch.setattr(logprobs, "_can_read_both", lambda query, value: False)
+    return kit.model
+
+
+def repeat_heads(kit, patch):
+    patch.setattr(logprobs, "_can_group_heads", lambda query: False)
+    return read_prompts_with_each_row(kit, patch)
+
+
 def wrap(kit, patch):
     """As the trainer and accelerate do: around `forward`."""
     add_compute_argument(kit.model)
@@ -93,11 +103,14 @@ def take_pixels(kit, patch):
     return kit.model
 
 
-WAYS = (checkpoint, use_eager, use_small_packs, use_few_logits, wrap, adapt, take_pixels)
+WAYS = (
+    checkpoint, use_eager, use_small_packs, use_few_logits, read_prompts_with_each_row, repeat_heads, wrap, adapt,
+    take_pixels,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("change", WAYS)
-@pytest.mark.parametrize("wide", list_names("gemma3"), indirect=True)
+@pytest.mark.parametrize("wide", list_names("gemma3", "qwen3_vl"), indirect=True)  # with a mask, without one
 def test_every_other_way_gives_the_same(wide, change, monkeypatch):
     episodes = wide.make_episodes()
     batch = wide.collate(episodes)

@@ -95,7 +95,6 @@ def compute_alone(rewards):
 
 
 def play_batch(trainer):
-    """Generates a batch; returns its episodes, and the batch."""
     episodes, play = [], trainer._play_tasks
     trainer._play_tasks = lambda tasks: episodes.extend(play(tasks)) or list(episodes)
     inputs = generate_batch(trainer)

@@ -7,9 +7,6 @@ import torch
 from msgspec.structs import replace
 
 from tests.support.grpo_kit import compute_gradient, generate_batch, make_trainer, train_and_read_steps
-from viewbox.envs.digits import viewer
-from viewbox.envs.digits.canvas import LABELS
-from viewbox.records import Reply
 from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
 
 CAP = 2.0
@@ -28,27 +25,6 @@ class Lying(EpisodeGRPOTrainer):
     def _falsified(self, tokens):
         known = zip(tokens.logprobs, tokens.mask, cycle(self.lies))
         return replace(tokens, logprobs=tuple(logp - lie if sampled else logp for logp, sampled, lie in known))
-
-
-@pytest.fixture(scope="module")
-def guessing(strips):
-    """Plays whose rewards are known while every token is the policy's own: see `Guessing`."""
-
-    class Guessing(type(strips)):
-        """Half of a group is right."""
-
-        async def step(self, state, reply_):
-            if state.turn < state.seed % 3:
-                return await super().step(state, Reply(viewer.write_zoom(self, 2, 0.3, 0.6)))
-            wrong = LABELS[(LABELS.index(state.task.reference["label"]) + 1) % 10]
-            return await super().step(
-                state, Reply(viewer.write_answer(self, state.task, wrong if state.seed % 2 else None))
-            )
-
-    def make(**settings):
-        return Guessing(**{"max_turns": 4, "tools": ("zoom",), "num_tasks": 12} | settings)
-
-    return make
 
 
 @pytest.fixture
@@ -71,8 +47,8 @@ def weights_of(inputs):
 
 
 # ---------------------------------------------------------------------- truncated importance correction
-def test_the_ratios_logged_are_those_before_the_cap(trainer, guessing):
-    one = trainer(guessing(), Lying, **REUSED)
+def test_the_ratios_logged_are_those_before_the_cap(trainer, looking):
+    one = trainer(looking(), Lying, **REUSED)
     inputs = generate_batch(one)
     lies = torch.tensor(LIES).repeat(100)[: inputs["tool_mask"].shape[1]].expand(inputs["tool_mask"].shape)
     ratio = lies[sampled(inputs)].exp()
@@ -84,11 +60,11 @@ def test_the_ratios_logged_are_those_before_the_cap(trainer, guessing):
 LOSSES = [*((name, "token") for name in ("grpo", "cispo", "sapo", "vespo")), ("grpo", "sequence")]
 
 
-def test_every_loss_is_weighted_as_trl_weights_it_under_vllm(trainer, guessing):
+def test_every_loss_is_weighted_as_trl_weights_it_under_vllm(trainer, looking):
     # a step behind the old log-probs, so that clipping and the sequence's own ratio matter
-    advantages = generate_batch(trainer(guessing(), own={"importance_sampling_cap": None}, **REUSED))["advantages"]
+    advantages = generate_batch(trainer(looking(), own={"importance_sampling_cap": None}, **REUSED))["advantages"]
     for loss, level in LOSSES:
-        one = trainer(guessing(), Lying, loss_type=loss, importance_sampling_level=level, beta=0.0, **REUSED)
+        one = trainer(looking(), Lying, loss_type=loss, importance_sampling_level=level, beta=0.0, **REUSED)
         inputs = generate_batch(one)
         torch.manual_seed(0)
         with torch.no_grad():
@@ -105,7 +81,7 @@ def test_every_loss_is_weighted_as_trl_weights_it_under_vllm(trainer, guessing):
         assert (found_gradient - expected_gradient).norm() / expected_gradient.norm() < 1e-3
 
 
-def test_weights_stay_with_their_tokens_when_a_batch_is_shuffled_into_several_steps(trainer, tmp_path, guessing):
+def test_weights_stay_with_their_tokens_when_a_batch_is_shuffled_into_several_steps(trainer, tmp_path, looking):
     steps = []
 
     class Watched(Lying):
@@ -118,7 +94,7 @@ def test_weights_stay_with_their_tokens_when_a_batch_is_shuffled_into_several_st
             return super()._compute_loss(model, inputs)
 
     given = {"per_device_train_batch_size": 2, "steps_per_generation": 4, "num_iterations": 2}
-    train_and_read_steps(trainer(guessing(), Watched, max_steps=8, **given), tmp_path)
+    train_and_read_steps(trainer(looking(), Watched, max_steps=8, **given), tmp_path)
     assert len(steps) == 8
     assert max(steps) < 1e-4
 
@@ -128,16 +104,16 @@ def test_weights_stay_with_their_tokens_when_a_batch_is_shuffled_into_several_st
     ({"steps_per_generation": 2, "gradient_accumulation_steps": 3, "per_device_train_batch_size": 4}, True),
     ({"gradient_accumulation_steps": 2, "per_device_train_batch_size": 4}, False),
 ], ids=["steps", "steps across an update", "accumulated"])  # fmt: skip
-def test_a_batch_is_corrected_only_with_an_update_inside(trainer, guessing, given, is_corrected):
-    one = trainer(guessing(), **given)
+def test_a_batch_is_corrected_only_with_an_update_inside(trainer, looking, given, is_corrected):
+    one = trainer(looking(), **given)
     inputs = generate_batch(one)
     assert ("old_per_token_logps" in inputs) == is_corrected
     assert inputs["advantages"].ndim == 1 + is_corrected
     assert any("importance_ratio" in name for name in one._metrics["train"]) == is_corrected
 
 
-def test_without_a_cap_nothing_is_corrected_and_no_forward_spent(trainer, guessing):
-    one = trainer(guessing(), Lying, own={"importance_sampling_cap": None}, **REUSED)
+def test_without_a_cap_nothing_is_corrected_and_no_forward_spent(trainer, looking):
+    one = trainer(looking(), Lying, own={"importance_sampling_cap": None}, **REUSED)
     one.log_probs.compute_in_parts = None  # cannot be called
     inputs = generate_batch(one)
     assert inputs["advantages"].shape == (8,)
@@ -146,10 +122,10 @@ def test_without_a_cap_nothing_is_corrected_and_no_forward_spent(trainer, guessi
 
 
 # ---------------------------------------------------------------------- masked episodes
-def test_a_masked_episode_has_no_part_in_the_gradient(trainer, guessing):
+def test_a_masked_episode_has_no_part_in_the_gradient(trainer, looking):
     # two looks and an answer do not fit the budget, fewer do
     given = {"generation": {"max_completion_tokens": 120}, "mask_truncated_completions": True}
-    one = trainer(guessing(), Lying, **given, **REUSED)
+    one = trainer(looking(), Lying, **given, **REUSED)
     inputs = generate_batch(one)
     cut = inputs["tool_mask"].sum(dim=1) == 0
     assert 0 < cut.sum() < 8

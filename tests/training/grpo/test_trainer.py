@@ -2,9 +2,7 @@
 
 import inspect
 import json
-import math
 from copy import copy
-from importlib import metadata
 
 import pytest
 import torch
@@ -14,10 +12,8 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 from trl import GRPOTrainer
 
 from tests.support import forks, grpo_kit, several_processes
-from viewbox import make
 from viewbox.errors import ConfigError, ModelError
 from viewbox.rollouts.store.reader import load
-from viewbox.tools import Picture
 from viewbox.training.grpo.batch import split_by_tokens
 from viewbox.training.grpo.logprobs import EpisodeLogProbs
 from viewbox.training.grpo.trainer import EpisodeGRPOTrainer, check_first_difference
@@ -61,7 +57,6 @@ def plain(qwen3, looking, tmp_path_factory):
 
 
 def of_loss(one, inputs):
-    """The gradient of the loss of a batch."""
     return grpo_kit.compute_gradient(one, one._compute_loss(one.model, inputs))
 
 
@@ -81,14 +76,12 @@ def alone(inputs, i):
 
 
 def count_images(inputs):
-    """How many images each episode of a batch has."""
     return inputs["image_tokens"].bool().sum(dim=1).tolist()
 
 
 # ---------------------------------------------------------------------- epochs
-@pytest.mark.parametrize("lora", [None, pytest.param(LORA, marks=pytest.mark.nightly)], ids=["all weights", "adapters"])
-def test_pictures_of_later_epochs_are_played_and_learned_with_the_weights_of_then(trainer, looking, tmp_path, lora):
-    trained = trainer(looking(), max_steps=4, peft_config=lora, learning_rate=1e-2)
+def test_pictures_of_later_epochs_are_played_and_learned_with_the_weights_of_then(trainer, looking, tmp_path):
+    trained = trainer(looking(), max_steps=4, learning_rate=1e-2)
     trained.train_dataset = trained.train_dataset.select(range(2))  # one step is an epoch
     assert "fused" in trained.args.optim  # the default, which counts no versions of the weights
     steps = grpo_kit.train_and_read_steps(trained, tmp_path)
@@ -105,7 +98,6 @@ PARAMETERS = {
 
 
 def test_the_private_methods_of_the_pinned_trl_and_what_its_loss_reads_are_as_the_trainer_uses_them(trainer, looking):
-    assert metadata.version("trl").startswith("1.16.")
     for name, expected in PARAMETERS.items():
         assert list(inspect.signature(getattr(GRPOTrainer, name)).parameters)[: len(expected)] == expected
     keywords = inspect.signature(GRPOTrainer._get_per_token_logps_and_entropies).parameters
@@ -142,12 +134,9 @@ def test_the_generator_and_the_trainer_agree_on_every_log_prob_and_a_line_names_
     assert json.loads(json.dumps(line, allow_nan=False)) == line
 
 
-@pytest.mark.parametrize("given", [
-    {"temperature": 0.7, "gradient_accumulation_steps": 2, "per_device_train_batch_size": 4},
-    {"peft_config": LORA, "gradient_checkpointing": True},
-], ids=["temperature 0.7, two batches", "LoRA with gradient checkpointing"])  # fmt: skip
-def test_they_agree_under_other_settings(trained, looking, given):
-    check_agreement(trained(looking(), max_steps=1, **given))
+def test_they_agree_at_another_temperature_and_in_two_batches(trained, looking):
+    halves = {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 4}
+    check_agreement(trained(looking(), max_steps=1, temperature=0.7, **halves))
 
 
 def test_a_second_iteration_sees_how_far_the_policy_has_moved(trained, looking):
@@ -297,7 +286,6 @@ def test_with_beta_the_policy_is_held_to_its_start(trained, looking, tiny_folder
 
 # ---------------------------------------------------------------------- runs that survive
 def test_a_run_in_which_every_episode_is_masked_goes_on_and_changes_nothing(trained, strips, qwen3):
-    """Its replies never end."""
     model = qwen3.model(bias=dict.fromkeys(qwen3.tokens.stop_ids, -50.0), ends=0.0)
     before = [weight.detach().clone() for weight in model.parameters()]
     generation = {"max_reply_tokens": 6, "max_completion_tokens": 6}
@@ -366,32 +354,6 @@ def test_a_server_that_computes_another_model_ends_a_run_with_the_numbers():
     for gap in ([0.2, 17.0], [float("nan")]):
         with pytest.raises(ModelError, match=r"rollout\.engine = vllm: its log-probs of the first batch differ by"):
             check_first_difference(torch.tensor(gap))
-
-
-# ---------------------------------------------------------------------- other environments than digits
-def mean(image: Picture) -> dict:
-    """Mean brightness."""
-    return {"mean": round(float(image.to_gray().mean()), 2)}
-
-
-SETTINGS = {
-    "chest_xray": {"answer_form": "text", "tools": [mean, "zoom"], "max_pixels": 64 * 64},
-    "software_adviser": {"tools": ["search_tools"], "shown": [], "by_number": True, "max_pixels": 32 * 32,
-        "top_k": [3]},
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "scored"), [
-    ("chest_xray", {"answer"}), ("software_adviser", {"asked_if_ambiguous", "asked_if_clear"}),
-])  # fmt: skip
-def test_a_tiny_model_is_trained(qwen3, tmp_path, name, scored):
-    env = make(name, max_turns=2, pixel_multiple=32, num_tasks=16, **SETTINGS[name])
-    steps = grpo_kit.train_and_read_steps(grpo_kit.make_trainer(qwen3, tmp_path, env, max_steps=1), tmp_path)
-    assert len(steps) == 1
-    assert all(math.isfinite(step["grad_norm"]) for step in steps)
-    episodes = list(load(tmp_path / "episodes"))
-    assert {episode.environment for episode in episodes} == {name}
-    assert all(scored <= set(episode.scores.components) for episode in episodes)
 
 
 # ---------------------------------------------------------------------- two real processes

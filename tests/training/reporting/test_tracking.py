@@ -59,8 +59,6 @@ def test_with_a_key_it_goes_online(surroundings, tmp_path, where):
 
 
 class Ward(Digits):
-    """Digits of patients."""
-
     restricted = True
 
 

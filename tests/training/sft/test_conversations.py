@@ -17,7 +17,7 @@ from viewbox.engines.scripted import ScriptedGenerator
 from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import ConfigError, StoreError
 from viewbox.images.ref import ImageRef
-from viewbox.records import Episode, Message, Reply, Scores, Task, ToolCall
+from viewbox.records import Episode, Message, Scores, Task
 from viewbox.rollouts.exchange.conversation import split_images
 from viewbox.rollouts.exchange.export import encode_image
 from viewbox.rollouts.exchange.parquet import write_parquet
@@ -57,7 +57,6 @@ def test_an_episode_without_its_tokens_gets_the_same_ones_again(kit, play, scrip
 
 
 def get_runs(tokens, bit):
-    """The stretches of tokens of one side, in order."""
     runs, last = [], None
     for token, mask in zip(tokens.completion_ids, tokens.mask, strict=True):
         if mask == bit:
@@ -82,20 +81,6 @@ def test_the_masks_are_those_of_the_engines_own_episodes(kit, play):
         assert get_runs(found, 0) == theirs
         assert all(run[-1] == end for run in get_runs(found, 1))
         assert found.images == episode.tokens.images
-
-
-def test_native_calls_are_written_as_the_prompt_teaches_them(qwen3, play):
-    """A reply with native calls, as an endpoint gives it, has the tokens of the same reply as text."""
-    task = ENV.tasks[0]
-    written = json.loads(viewer.write_gold_look(ENV, task).split("\n")[1])
-    call = ToolCall("c1", "zoom", json.dumps(written["arguments"]))
-    replies = iter([Reply("", tool_calls=(call,)), Reply(viewer.write_answer(ENV, task))])
-    native = ENV.play(task, lambda messages: next(replies))
-    (text,) = play_script(play, qwen3, ENV, "a zoom and an answer")[:1]
-    found = tokenize_episode(native, ENV, qwen3.tokens)
-    assert get_runs(found, 1) == get_runs(text.tokens, 1)
-    assert len(get_runs(found, 0)) == len(get_runs(text.tokens, 0)) == 1
-    assert found.images == text.tokens.images
 
 
 UNLEARNABLE = [
@@ -290,7 +275,6 @@ def test_the_best_of_a_task_is_the_first_of_its_highest_scores_and_if_nothing_is
 
 
 def test_a_policy_learns_from_its_own_best_episodes_in_three_commands(viewbox, tmp_path, tiny_folder, monkeypatch):
-    """Rejection sampling, as docs/how_it_works.md shows it."""
     monkeypatch.chdir(tmp_path)
     with on_path(tmp_path):
         path = write_config(tmp_path, tiny_folder, log={"eval_tasks": 0})

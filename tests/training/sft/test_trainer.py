@@ -64,19 +64,6 @@ def test_the_values_of_a_replys_json_and_the_numbers_of_a_tool_call_are_raised_a
     assert digits(spoken(kit, tokens, compute_token_weights(tokens, kit.tokens, True), True)) == "4123456"
 
 
-def test_the_loss_is_the_weighted_mean_over_the_policys_tokens_of_each_episode_alone(kit, demonstrations, plain_logps):
-    model, episodes = kit.model(), demonstrations(kit)[:4]
-    total = weight = 0.0
-    for episode in episodes:
-        weights = torch.tensor(compute_token_weights(episode, kit.tokens, True))
-        total -= (weights * plain_logps(model, kit, episode)).sum()
-        weight += weights.sum()
-    for parts in (1, 2, 4):
-        with torch.no_grad():
-            loss = compute_sft_loss(model, build_sft_batches(episodes, kit.tokens, True, parts))
-        torch.testing.assert_close(loss, total / weight, atol=1e-4, rtol=1e-4)
-
-
 @pytest.mark.parametrize("parts", [3, 20])
 def test_parts_hold_every_episode_once_with_its_own_weights(qwen3, demonstrations, parts):
     episodes = demonstrations(qwen3)
@@ -139,11 +126,10 @@ def test_with_lora_only_the_adapters_move(train, qwen3):
 
 
 # ---------------------------------------------------------------------- every family
-ALL = list_names("gemma3")
 SPOKEN = ([31], [[8], [47]])  # a group without a picture
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", list_names("gemma3", "qwen3_vl"))
 def test_the_loss_and_its_gradient_are_those_of_plain_forwards(name):
     kit = FamilyKit(name, torch.float64)
     model, shown, spoken = kit.model.train(), kit.make_episodes(), kit.make_episodes([SPOKEN])

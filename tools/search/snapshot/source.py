@@ -46,7 +46,6 @@ class SnapshotSource:
         self._first: tuple[int, ...] | None = None  # which file the first search found
 
     def prepare(self) -> None:
-        """Open the file."""
         with self._connect():
             pass
 
@@ -117,13 +116,8 @@ class SnapshotSource:
 
     @contextmanager
     def _connect(self) -> Iterator[sqlite3.Connection]:
-        """Open the file.
-
-        Raises:
-            ConfigError: the file cannot be opened.
-            ToolError: the search takes too many steps.
-            ToolFault: SQLite cannot read what it needs, or the file was replaced.
-        """
+        """Open the file. Raise `ConfigError` if it cannot be opened, `ToolError` if the search takes too many steps,
+        and `ToolFault` if SQLite cannot read what it needs, or the file was replaced."""
         try:
             with closing(open_snapshot(self.path)) as connection:
                 status = self.path.stat()
@@ -202,20 +196,17 @@ def open_snapshot(path: Path) -> sqlite3.Connection:
 
 
 def refuse(path: Path, reason: str) -> ConfigError:
-    """Return the error for a snapshot that cannot be used."""
     return ConfigError(f"snapshot {path}: {reason}", key="snapshot")
 
 
 def _check_version(connection: sqlite3.Connection, path: Path) -> None:
-    (application,), (version,) = (
-        connection.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
-    )
+    names = ("application_id", "user_version")
+    (application,), (version,) = (connection.execute(f"PRAGMA {name}").fetchone() for name in names)
     if application != schema.APPLICATION_ID:
         raise refuse(path, NO_SNAPSHOT)
     if version != schema.FORMAT_VERSION:
-        raise refuse(
-            path, f"it is of format {version}; this viewbox reads format {schema.FORMAT_VERSION}: build it again"
-        )
+        problem = f"it is of format {version}; this viewbox reads format {schema.FORMAT_VERSION}: build it again"
+        raise refuse(path, problem)
 
 
 def limit_steps(connection: sqlite3.Connection, steps: int = MAX_STEPS) -> None:

@@ -21,13 +21,7 @@ MAX_SAME = 32  # phrases that mean the same as one; further ones are left out
 _WORD = re.compile(r"[^\W_]{1,100}")
 
 # Words that do not say what an article is about; a query of nothing else is searched for them.
-_STOP_WORDS = (
-    "a about after all also an and any are as at be because been before between both but by can could did do does"
-    " during each for from had has have he her his how i if in into is it its may me might more most my no nor not"
-    " of on or our s she should show so some such t than that the their them then there these they this those to"
-    " was we were what when where which while who why will with would you your"
-)
-STOP_WORDS = frozenset(_STOP_WORDS.split())
+STOP_WORDS = frozenset((files(__package__) / "stop_words.txt").read_text(encoding="utf-8").split())
 
 
 @dataclass(frozen=True)
@@ -73,9 +67,7 @@ class Synonyms:
                 if same or length == 1:
                     phrase = tuple(words[place : place + length])
                     groups.append(SynonymGroup(_drop_repeated((phrase, *same))))
-                    groups += [
-                        SynonymGroup(((word,),), required=False) for word in phrase if length > 1 and is_telling(word)
-                    ]
+                    groups += [SynonymGroup(((word,),), False) for word in phrase if length > 1 and is_telling(word)]
                     place += length
                     break
         return groups
@@ -89,7 +81,6 @@ def read_shipped_synonyms() -> list[list[str]]:
 
 @lru_cache(maxsize=1)
 def get_synonyms() -> Synonyms:
-    """Return those of the shipped table."""
     return Synonyms.build(read_shipped_synonyms())
 
 
@@ -143,7 +134,6 @@ _tokenizers = threading.local()  # each thread has an index of its own
 @lru_cache(maxsize=2**16)
 def stem_word(word: str) -> tuple[str, ...]:
     """Return the stems that the indexes hold for a word: one as a rule, none if FTS5 knows none of its letters.
-
     FTS5's own tokenizer is asked, through an index in memory.
 
     >>> stem_word("nodules"), stem_word("Ödeme")

@@ -57,9 +57,8 @@ class ClassificationRunner(SpecialistRunner):
         return results
 
     def abstain(self, known: Known) -> Unfamiliar:
-        return Unfamiliar(
-            {head: {self.labels[number]: known.rates[number] for number in one} for head, one in self.heads.items()}
-        )
+        heads = self.heads.items()
+        return Unfamiliar({head: {self.labels[at]: known.rates[at] for at in places} for head, places in heads})
 
 
 def _find_labels(heads: Any, labels: Sequence[str]) -> dict[str, list[int]]:
@@ -75,8 +74,6 @@ def _find_labels(heads: Any, labels: Sequence[str]) -> dict[str, list[int]]:
 
 @dataclass(frozen=True)
 class Classify(ServedTool):
-    """The tool: the most probable labels first."""
-
     top_k: int | None = None
 
     async def __call__(self, image: Picture) -> ToolOutput:
@@ -100,9 +97,7 @@ def _sort(shares: Mapping[str, float]) -> list[tuple[str, float]]:
 class ClassificationSpecialist(ModelSpecialist):
     """Labels of a picture with their probabilities: any model of `AutoModelForImageClassification`."""
 
-    top_k: Annotated[int | None, Field(ge=1, description="labels shown of each head, the most probable; null: all")] = (
-        20
-    )
+    top_k: int | None = Field(20, ge=1, description="labels shown of each head, the most probable; null: all")
     heads: Annotated[
         Mapping[str, tuple[str, ...]],
         Field(

@@ -41,9 +41,7 @@ class Found:
     def of(cls, label: str, score: float, box: Sequence[float], size: tuple[int, int]) -> "Found":
         """Return one that a model found; `box` is in pixels of a picture of this (width, height), and is cut at its
         edges."""
-        x1, y1, x2, y2 = (
-            round(min(1.0, max(0.0, end / side)), PLACES) for end, side in zip(box, size * 2, strict=True)
-        )
+        x1, y1, x2, y2 = (round(min(1.0, max(0.0, at / side)), PLACES) for at, side in zip(box, size * 2, strict=True))
         return cls(label, round(score, DIGITS), (x1, y1, x2, y2))
 
 
@@ -85,7 +83,11 @@ class GroundingRunner(SpecialistRunner):
     def infer(self, requests: Sequence[ModelRequest]) -> Sequence[Any]:
         threshold, _ = requests[0].arguments
         phrases = [[request.arguments[1]] for request in requests]
-        self._check_length(phrases)
+        most = getattr(getattr(self.config, "text_config", None), "max_position_embeddings", None)
+        for (phrase,) in phrases:
+            count = len(self.processor.tokenizer(phrase)["input_ids"])
+            if most is not None and count > most:
+                raise ToolError(f"The phrase takes {count} tokens; allowed: at most {most}, so use fewer words.")
         inputs = self.to_device(self.processor(text=phrases, images=self.open_pictures(requests), return_tensors="pt"))
         outputs = self.model(**inputs)
         read = self.processor.post_process_grounded_object_detection
@@ -96,20 +98,10 @@ class GroundingRunner(SpecialistRunner):
             "text_labels": phrases,
             "input_ids": inputs.get("input_ids"),
         }
-        found = read(
-            outputs, **{key: value for key, value in options.items() if key in inspect.signature(read).parameters}
-        )
-        return collect(
-            requests, outputs, found, [phrase * len(one["scores"]) for phrase, one in zip(phrases, found, strict=True)]
-        )
-
-    def _check_length(self, phrases: Sequence[Sequence[str]]) -> None:
-        text = getattr(self.config, "text_config", None)
-        most = getattr(text, "max_position_embeddings", None)
-        for (phrase,) in phrases:
-            count = len(self.processor.tokenizer(phrase)["input_ids"])
-            if most is not None and count > most:
-                raise ToolError(f"The phrase takes {count} tokens; allowed: at most {most}, so use fewer words.")
+        known = inspect.signature(read).parameters
+        found = read(outputs, **{key: value for key, value in options.items() if key in known})
+        labels = [phrase * len(detection["scores"]) for phrase, detection in zip(phrases, found, strict=True)]
+        return collect(requests, outputs, found, labels)
 
 
 def collect(
@@ -144,15 +136,11 @@ def describe(found: Sequence[Found] | Unfamiliar, most: int) -> ToolOutput:
 
 @dataclass(frozen=True)
 class BoxTool(ServedTool):
-    """A tool that returns boxes."""
-
     threshold: float
     max_boxes: int
 
 
 class Detect(BoxTool):
-    """The tool of a model with labels of its own."""
-
     async def __call__(self, image: Picture, at_least: Score | None = None) -> ToolOutput:
         """Find objects in a picture: a box, a label and a score for each."""
         lowest = self.threshold if at_least is None else at_least
@@ -160,8 +148,6 @@ class Detect(BoxTool):
 
 
 class Ground(BoxTool):
-    """The tool of a model that takes a phrase."""
-
     async def __call__(
         self, image: Picture, phrase: Annotated[str, "what to look for, in a few words"], at_least: Score | None = None
     ) -> ToolOutput:

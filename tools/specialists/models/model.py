@@ -38,23 +38,20 @@ class ModelSpecialist(Specialist):
 
     model: Annotated[FilePath, Field(min_length=1, description="a model's folder, a hub name, or `package:NAME`")]
     revision: Annotated[str | None, Field(description="branch, tag or commit of a hub model")] = None
-    device: Annotated[
-        str,
-        Field(pattern=r"^(auto|cpu|cuda(:[0-9]+)?)$", description="auto (a GPU if there is one), cpu, cuda, cuda:1"),
-    ] = "auto"
-    dtype: Annotated[
-        Literal["auto", "float32", "bfloat16", "float16"],
-        Field(description="of the weights; auto: as they are stored on a GPU, float32 on a CPU"),
-    ] = "auto"
+    device: str = Field(
+        "auto", pattern=r"^(auto|cpu|cuda(:[0-9]+)?)$", description="auto (a GPU if there is one), cpu, cuda, cuda:1"
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="of the weights; auto: as they are stored on a GPU, float32 on a CPU"
+    )
     memory: Annotated[
         ByteSize | None, Field(gt=0, description="largest size of the weights in memory; a larger model is refused")
     ] = None
     max_batch: Annotated[int, Field(ge=1, description="most calls of concurrent episodes that are run together")] = 16
     wait: Annotated[float, Field(ge=0, le=10, description="seconds to wait for further calls after the first")] = 0.005
-    timeout: Annotated[
-        float,
-        Field(gt=0, description="seconds after which a batch is given up; keep it below a third of `tool_timeout`"),
-    ] = 20.0
+    timeout: float = Field(
+        20.0, gt=0, description="seconds after which a batch is given up; keep it below a third of `tool_timeout`"
+    )
     cache: ByteSize = Field(default="64MiB", ge=0, validate_default=True, description="bytes of results that are kept")
     offload: Annotated[bool, Field(description="move the weights to the CPU while the policy is trained")] = False
 
@@ -79,13 +76,8 @@ class ModelSpecialist(Specialist):
 
 
 class SpecialistRunner:
-    """A loaded model with its processor.
-
-    A kind's own class sets `auto_classes` and `processor_class`, and writes `infer`.
-
-    Raises:
-        ConfigError: the model cannot be loaded; the key is that of the setting to blame.
-    """
+    """A loaded model with its processor. A kind's own class sets `auto_classes` and `processor_class`, and writes
+    `infer`. Raise `ConfigError` if the model cannot be loaded; its key is that of the setting to blame."""
 
     auto_classes: ClassVar[tuple[str, ...]]  # classes of transformers; the first that knows the model's type loads it
     processor_class: ClassVar[str] = "AutoImageProcessor"
@@ -115,9 +107,7 @@ class SpecialistRunner:
             )
             self.processor = self.load_processor(name, options)
             if hasattr(tokenizer := getattr(self.processor, "tokenizer", self.processor), "get_vocab"):
-                if (
-                    problem := describe_tokens(self.config, tokenizer, lambda: self.model.get_input_embeddings())
-                ) is not None:
+                if (problem := describe_tokens(self.config, tokenizer, self.model.get_input_embeddings)) is not None:
                     raise spec.refuse("model", problem)
                 if tokenizer is not self.processor:
                     take_template(self.processor)
@@ -162,7 +152,6 @@ class SpecialistRunner:
 
     @property
     def num_bytes(self) -> int:
-        """The size of weights and buffers in memory."""
         tensors = [*self.model.parameters(), *self.model.buffers()]
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
@@ -174,9 +163,8 @@ class SpecialistRunner:
             self.model.to(device)
         except torch.OutOfMemoryError as error:
             self.model.to("cpu")
-            raise self.spec.refuse(
-                "device", f"has no memory for the {self.num_bytes:,} bytes of {self.spec.model!r}"
-            ) from error
+            problem = f"has no memory for the {self.num_bytes:,} bytes of {self.spec.model!r}"
+            raise self.spec.refuse("device", problem) from error
 
     def release(self) -> None:
         """Move the weights off the device. No batch is running."""
@@ -208,14 +196,10 @@ class SpecialistRunner:
             problem = f"fails at a gray picture, as it would at every other: {describe_error(error, 600)}"
             raise self.spec.refuse("model", problem) from error
 
-    # ------------------------------------------------------------------ a batch
     def run(self, requests: Sequence[ModelRequest]) -> Sequence[Any]:
         """Return one result for each request, or a `ToolError` or `ToolFault` in its place; episodes share results.
-
-        Raises:
-            OutOfMemory: the batch is too large for the device.
-            Exception: the batch failed; its requests are run again one at a time.
-        """
+        Raise `OutOfMemory` if the batch is too large for the device. After another exception, its requests are run
+        again one at a time."""
         import torch
 
         results: list[Any] = [None] * len(requests)
@@ -273,11 +257,9 @@ class Unfamiliar:
 @dataclass(frozen=True)
 class Known:
     """The pictures that a model learned from, as `known` of its config.json describes them.
-
     A picture is a square thumbnail of gray values, less their mean and over their deviation, so that brightness and
     contrast do not count. Its distance is that of Mahalanobis over the root of the number of values.
-    `benchmarks/train_specialists.py:describe_known` fits one.
-    """
+    `benchmarks/train_specialists.py:describe_known` fits one."""
 
     mean: Sequence[float]
     whiten: Sequence[Sequence[float]]  # the inverse root of the covariance
@@ -285,7 +267,6 @@ class Known:
     rates: Sequence[float] = ()  # the shares of a classifier's labels
 
     def measure(self, picture: ImageRef) -> float:
-        """Return the distance of a picture from those that are known."""
         gray, side = np.asarray(to_mode(picture, "L"), np.float32), math.isqrt(len(self.mean))
         small = cv2.resize(gray, (side, side), interpolation=cv2.INTER_AREA).ravel()
         if small.std() < 1:  # of 255: nothing is on it
@@ -293,7 +274,6 @@ class Known:
         return float(np.linalg.norm(self.whiten @ ((small - small.mean()) / small.std() - self.mean))) / side
 
     def holds(self, picture: ImageRef) -> bool:
-        """Return whether a picture is like those that are known."""
         return self.measure(picture) <= self.at_most
 
 
@@ -335,9 +315,7 @@ DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 
 def estimate_bytes(spec: ModelSpecialist, *, gpu: bool) -> int:
     """Return the bytes of the weights on their device; `memory` of the specialist if the files are not on this machine.
-
-    On a `gpu`, `dtype: auto` keeps the type in which the weights are stored.
-    """
+    On a `gpu`, `dtype: auto` keeps the type in which the weights are stored."""
     folder = _find_folder(spec)
     if folder is None:
         if spec.memory is not None:
@@ -351,11 +329,9 @@ def _find_folder(spec: ModelSpecialist) -> Path | None:
     name = find_model(spec.model)
     if Path(name).is_dir():
         return Path(name)
-    try:
-        from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-    except ImportError:
-        return None
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
     try:
         return Path(snapshot_download(name, revision=spec.revision, local_files_only=True))
     except (LocalEntryNotFoundError, HFValidationError, HfHubHTTPError):

@@ -9,7 +9,7 @@ policy reads area, box and mean intensity of each region, and sees the picture w
 """
 
 import inspect
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Annotated, Any, Literal
@@ -47,9 +47,7 @@ class Segmented:
 
 def check_map(found: object, request: ModelRequest) -> np.ndarray:
     """Return a map in the smallest type that holds it. Raise `ToolFault` unless it has the size of the picture.
-
-    It is never resized here: only the processor of a model knows how its masks lie on the picture.
-    """
+    It is never resized here: only the processor of a model knows how its masks lie on the picture."""
     numbers = np.asarray(found)
     size = request.picture.height, request.picture.width
     if numbers.shape != size:
@@ -72,18 +70,14 @@ def measure_pixel(view: View) -> float | None:
 
 def describe_regions(view: View, found: Segmented | Unfamiliar, label: str | None, most: int) -> ToolOutput:
     """Return the numbers of each region, the largest first, and the picture with a color on each.
-
     `mean_intensity` is of the gray values of the picture as it is shown, 0 to 255. Areas in mm² are given if the
-    spacing is known.
-    """
+    spacing is known."""
     if isinstance(found, Unfamiliar):
         return ToolOutput(f"{found.words}: nothing is marked")
     gray, pixel = view.to_gray(), measure_pixel(view)
     wanted = [segment for segment in found.segments if label is None or segment.label == label]
-    masks = [(segment, found.map == segment.number) for segment in wanted]
-    masks = sorted(
-        ((segment, mask) for segment, mask in masks if mask.any()), key=lambda item: (-item[1].sum(), item[0].number)
-    )
+    masks = [(segment, mask) for segment in wanted if (mask := found.map == segment.number).any()]
+    masks.sort(key=lambda item: (-item[1].sum(), item[0].number))
     if not masks:
         return ToolOutput("nothing found" if label is None else f"no {label} found")
     regions = []
@@ -156,48 +150,34 @@ class SegmentationRunner(SpecialistRunner):
             if is_semantic
             else [(int(item["id"]) + 1, item["label_id"], float(item["score"])) for item in found["segments_info"]]
         )
-        named = [
-            Segment(number, self.config.id2label.get(label, str(label)), score) for number, label, score in segments
-        ]
-        wanted = (item for item in named if self._is_wanted(item.label))
-        return Segmented(numbers, tuple(wanted))
-
-    def _is_wanted(self, label: str) -> bool:
-        return label in self.labels if self.labels else label.lower() not in BACKGROUND
+        named = [Segment(number, self.config.id2label.get(kind, str(kind)), score) for number, kind, score in segments]
+        if self.labels:
+            return Segmented(numbers, tuple(item for item in named if item.label in self.labels))
+        return Segmented(numbers, tuple(item for item in named if item.label.lower() not in BACKGROUND))
 
 
 def collect(
-    build: Callable[[Any, ModelRequest], Segmented],
-    found: Iterable[object],
-    requests: Sequence[ModelRequest],
-    outputs: Any,
+    build: Callable[[Any, ModelRequest], Segmented], found: Any, requests: Sequence[ModelRequest], outputs: Any
 ) -> list[Segmented | ToolFault]:
-    """Return what a function makes of the model's output for each picture, or its fault."""
-    results: list[Segmented | ToolFault] = []
-    for one, request, usable in zip(found, requests, find_usable(outputs, len(requests)), strict=True):
-        try:
-            results.append(build(one, request) if usable else ToolFault(NOT_FINITE))
-        except ToolFault as error:
-            results.append(error)
-    return results
-
-
-def find_usable(outputs: Any, count: int) -> list[bool]:
-    """For each picture of a batch, whether no number of the model is NaN."""
+    """Return what a function makes of the model's output for each picture, or its fault, as of one with a NaN."""
     import torch
 
+    count, results = len(requests), list[Segmented | ToolFault]()
     usable = [True] * count
     for value in outputs.values():
         if isinstance(value, torch.Tensor) and value.is_floating_point() and value.shape[:1] == (count,):
             bad = torch.isnan(value.reshape(count, -1)).any(1).tolist()
             usable = [good and not nan for good, nan in zip(usable, bad, strict=True)]
-    return usable
+    for item, request, good in zip(found, requests, usable, strict=True):
+        try:
+            results.append(build(item, request) if good else ToolFault(NOT_FINITE))
+        except ToolFault as error:
+            results.append(error)
+    return results
 
 
 @dataclass(frozen=True)
 class SegmentPicture(ServedTool):
-    """The tool: all regions, or those of one label."""
-
     async def __call__(
         self, image: Picture, label: Annotated[str | None, "show regions of this label only"] = None
     ) -> ToolOutput:
@@ -209,10 +189,9 @@ class SegmentPicture(ServedTool):
 class SegmentationSpecialist(ModelSpecialist):
     """Labeled regions: any model of `AutoModelForSemanticSegmentation`, or of instance or universal segmentation."""
 
-    task: Annotated[
-        Literal["auto", "semantic", "instance"],
-        Field(description="a region for each label, or for each object; auto: what the model was made for"),
-    ] = "auto"
+    task: Literal["auto", "semantic", "instance"] = Field(
+        "auto", description="a region for each label, or for each object; auto: what the model was made for"
+    )
     labels: Annotated[tuple[str, ...], Field(description="labels that are shown; default: all but the background")] = ()
     threshold: Annotated[float, Field(ge=0, le=1, description="lowest score of an object (instance)")] = 0.5
 
@@ -268,8 +247,6 @@ def _build_region(found: tuple[Any, float], request: ModelRequest) -> Segmented:
 
 @dataclass(frozen=True)
 class Outline(ServedTool):
-    """The tool: the region that a box or a point means."""
-
     async def __call__(
         self,
         image: Picture,

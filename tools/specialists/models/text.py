@@ -35,9 +35,7 @@ MAX_QUESTION = 2000  # characters
 
 class TextRunner(SpecialistRunner):
     """Returns the text that a model writes. A request's arguments are (prompt, most new tokens).
-
-    The prompt of a model that reads pictures only is the beginning of what it writes; the usual ones are left out.
-    """
+    The prompt of a model that reads pictures only is the beginning of what it writes; the usual ones are left out."""
 
     auto_classes = ("AutoModelForImageTextToText",)
     processor_class = "AutoProcessor"
@@ -96,12 +94,9 @@ class TextRunner(SpecialistRunner):
             return inputs
         if getattr(self.processor, "chat_template", None):
             content = [{"type": "image", "image": picture}, {"type": "text", "text": prompt}]
+            said = [{"role": "user", "content": content}]
             return self.processor.apply_chat_template(
-                [{"role": "user", "content": content}],
-                add_generation_prompt=True,
-                tokenize=True,
-                return_dict=True,
-                return_tensors="pt",
+                said, add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
             )
         return self.processor(images=picture, text=prompt, return_tensors="pt")
 
@@ -161,7 +156,6 @@ class Write(ServedTool):
         return await self.write(image)
 
     async def write(self, image: Picture, question: str = "") -> str:
-        """Return what the model says of a picture."""
         prompt = self.prompt.replace(QUESTION, question)
         text: str | Unfamiliar = await self.ask(image, (prompt, self.max_new_tokens))
         return f"{text.words}." if isinstance(text, Unfamiliar) else text or "(no words)"
@@ -169,8 +163,6 @@ class Write(ServedTool):
 
 @dataclass(frozen=True)
 class AnswerTool(Write):
-    """The tool of questions."""
-
     async def __call__(self, image: Picture, question: str) -> str:  # type: ignore[override]
         """Answers a question about a picture in words."""
         words = " ".join(question.split())
@@ -186,14 +178,12 @@ DESCRIPTIONS = {"vqa": None, "caption": None, "report": "Writes a report of a pi
 class TextSpecialist(ModelSpecialist):
     """Words about a picture: any model of `AutoModelForImageTextToText`."""
 
-    task: Annotated[
-        Literal["vqa", "caption", "report"],
-        Field(description="vqa: the call has a question; caption and report: a picture only"),
-    ] = "vqa"
-    prompt: Annotated[
-        str | None,
-        Field(min_length=1, description="what the model is told; of vqa with {question} in it; default: by `task`"),
-    ] = None
+    task: Literal["vqa", "caption", "report"] = Field(
+        "vqa", description="vqa: the call has a question; caption and report: a picture only"
+    )
+    prompt: str | None = Field(
+        None, min_length=1, description="what the model is told; of vqa with {question} in it; default: by `task`"
+    )
     max_new_tokens: Annotated[int, Field(ge=1, description="tokens that are written at most")] = 256
 
     runner = TextRunner

@@ -7,8 +7,30 @@ import time
 
 import pytest
 
-from tests.engines.vllm.weights.test_own_server import fake, launch, served, start, write_config  # noqa: F401
+from tests.engines.vllm.weights.test_own_server import (  # noqa: F401
+    PARITY,
+    WORST,
+    fake,
+    launch,
+    read_steps,
+    served,
+    start,
+    write_config,
+)  # fmt: skip
 from tests.support.servers import hang_up
+
+
+def test_a_server_that_dies_in_mid_run_is_started_again_and_gets_the_weights_again(start, write_config, fake, tmp_path):
+    fake.set("dies", 20)  # the check, and two replies an episode: in the second generation
+    status, said = start(write_config()).wait()
+    assert status == 0, said
+    assert len(fake.read_starts()) == 2
+    assert "is started again" in said
+    steps = read_steps(tmp_path)
+    assert [step["episodes/faults"] > 0 for step in steps] == [False, True, False]
+    assert all(step[WORST] <= PARITY for step in (steps[0], steps[2]))
+    assert fake.read_calls().count("/init_weight_transfer_engine") == 2
+    fake.check_ended()
 
 
 def test_after_two_starts_that_fail_the_run_ends_with_a_checkpoint_to_go_on_from(start, write_config, fake, tmp_path):

@@ -83,19 +83,6 @@ def test_a_run_starts_a_server_trains_on_it_and_ends_it(start, write_config, fak
     assert "the server loads" in (run / "server.log").read_text()
 
 
-def test_a_server_that_dies_in_mid_run_is_started_again_and_gets_the_weights_again(start, write_config, fake, tmp_path):
-    fake.set("dies", 20)  # the check, and two replies an episode: in the second generation
-    status, said = start(write_config()).wait()
-    assert status == 0, said
-    assert len(fake.read_starts()) == 2
-    assert "is started again" in said
-    steps = read_steps(tmp_path)
-    assert [step["episodes/faults"] > 0 for step in steps] == [False, True, False]
-    assert all(step[WORST] <= PARITY for step in (steps[0], steps[2]))
-    assert fake.read_calls().count("/init_weight_transfer_engine") == 2
-    fake.check_ended()
-
-
 # ---------------------------------------------------------------------- two processes
 @pytest.fixture
 def launch(start, tmp_path):

@@ -10,7 +10,7 @@ from peft import LoraConfig, get_peft_model
 from tests.support.servers import hang_up, make_response
 from tests.support.tables import each
 from tests.support.vllm_server import TrainedVLLM
-from viewbox.configs.schema import parse
+from viewbox.configs.schema import load, parse
 from viewbox.configs.sections import ModelSection
 from viewbox.engines.generator import GeneratorError
 from viewbox.engines.hf import loading
@@ -19,6 +19,9 @@ from viewbox.engines.openai.client import EndpointError
 from viewbox.engines.table import get_engine
 from viewbox.engines.vllm.weights import HEAD, WeightSender, iterate_weights, split_tensors
 from viewbox.errors import ConfigError
+from viewbox.training.findings import check
+from viewbox.training.memory.forecast import predict
+from viewbox.training.plan import Plan
 
 UPDATE = [
     "/pause?mode=wait", "/start_weight_update", "/update_weights", "/finish_weight_update", "/reset_prefix_cache",
@@ -213,13 +216,12 @@ def test_settings_that_do_not_fit_a_server_are_named(key, sections):
     assert caught.value.key == key
 
 
-def test_a_dry_run_says_where_the_episodes_come_from_and_counts_no_memory_for_them(viewbox, tmp_path):
-    served = ("rollout.engine=vllm", "rollout.url=http://127.0.0.1:8000")
-    given = ("quickstart", "model.name=package:tiny_viewer", f"log.dir={tmp_path}", "env.num_tasks=500", *served)
-    code, out, err = viewbox("train", *given, "--dry-run")
-    assert code == 0, err
-    assert "sampled by the vLLM server at http://127.0.0.1:8000, which is sent pictures and weights" in out
-    code, out, err = viewbox("config", "memory", *given)
-    assert code == 0, err
-    assert "update" in out
-    assert "generation" not in out
+def test_the_plan_says_where_the_episodes_come_from_and_counts_no_memory_for_them():
+    given = (
+        "model.name=package:tiny_viewer",
+        "env.num_tasks=500",
+        "rollout={engine: vllm, url: 'http://127.0.0.1:8000'}",
+    )
+    plan = check(Plan(load("quickstart", given)))
+    assert "sampled by the vLLM server at http://127.0.0.1:8000, which is sent pictures and weights" in str(plan.lines)
+    assert [phase.name for phase in predict(plan).phases] == ["update"]

@@ -80,9 +80,8 @@ def test_different_phrases_and_pictures_are_one_batch(tmp_path):
     assert env.toolbox["look"].function.server.batches == [2]
     forget_servers()
     alone = make("grounding", tmp_path, threshold=0.0)
-    assert [get_results(alone, call("look", phrase=phrase))[0].facts for phrase in ("opacity", "clear")] == [
-        one.facts for one in together
-    ]
+    apart = [get_results(alone, call("look", phrase=phrase))[0] for phrase in ("opacity", "clear")]
+    assert [result.facts for result in apart] == [result.facts for result in together]
 
 
 def test_a_phrase_that_the_model_cannot_read_and_a_model_of_the_other_kind_are_refused(tmp_path):

@@ -77,17 +77,6 @@ def test_tiny_models_of_the_same_types_answer_every_call_of_an_episode(tmp_path,
     env.release()
 
 
-def test_a_shipped_specialist_may_stand_in_on_drawn_films():
-    drawn = ["env.data.source=null", "env.eval.split=test", 'env.specialists={"classify": {"kind": "classification", '
-             '"model": "package:chest_classifier", "device": "cpu"}}']  # fmt: skip
-    settings = schema.load(str(CONFIG), drawn).env.settings
-    env = make("chest_xray", **settings)
-    task = env.tasks[1]
-    look = '<tool_call>{"name": "classify", "arguments": {"image": "image_1"}}</tool_call>'
-    [result] = env.play(task, ScriptedPolicy([look, "{}"])).turns[2].tool_results
-    assert set(result.facts) == {"effusion", "pneumothorax", "consolidation", "nodule", "cardiomegaly"}
-
-
 def test_every_checkpoint_stands_in_the_table_needs_no_code_of_its_own_and_says_how_large_it_is():
     env = make("chest_xray", specialists=SPECS)
     for name, spec in env.specialists.items():

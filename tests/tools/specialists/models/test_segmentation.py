@@ -143,9 +143,7 @@ def test_a_region_is_marked_as_the_model_does(tmp_path, asked, given):
     assert region["score"] == pytest.approx(outputs.iou_scores.item(), abs=1e-3)
 
 
-def test_prompts_of_one_form_are_one_batch_with_the_results_of_each_alone_and_a_call_without_a_place_is_refused(
-    tmp_path,
-):
+def test_prompts_of_one_form_are_one_batch_with_the_results_of_each_and_a_call_without_a_place_is_refused(tmp_path):
     folder = save_sam(tmp_path)
     points = [[0.2, 0.2], [0.8, 0.3]]
     env = make("prompted_segmentation", folder, wait=10.0, max_batch=2, timeout=60.0)

@@ -43,9 +43,8 @@ def write(folder, env, prompt, task=0):
     processor, model = AutoProcessor.from_pretrained(folder), AutoModelForImageTextToText.from_pretrained(folder).eval()
     picture = get_picture(env, task)
     messages = [{"role": "user", "content": [{"type": "image", "image": picture}, {"type": "text", "text": prompt}]}]
-    inputs = processor.apply_chat_template(
-        messages, add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
-    )
+    form = {"tokenize": True, "return_dict": True, "return_tensors": "pt"}
+    inputs = processor.apply_chat_template(messages, add_generation_prompt=True, **form)
     with torch.inference_mode():
         tokens = model.generate(**inputs, max_new_tokens=12, do_sample=False)
     return processor.batch_decode(tokens[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)[0].strip()
@@ -112,8 +111,6 @@ def test_a_question_that_is_none_and_numbers_that_are_not_finite_are_errors(fold
 
 
 # ---- VisionEncoderDecoder: most open report generators
-
-
 def save_report_writer(folder):
     folder.mkdir()
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "no", "effusion", "left", "."]
