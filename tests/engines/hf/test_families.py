@@ -78,7 +78,7 @@ def test_log_probs_in_every_setting(at_length, play_mixed, measure_mismatch, cha
     family = at_length[0]
     model = family.model()
     change(model)
-    episodes = play_mixed(generate(family, model, temperature=temperature), tasks=2)
+    episodes = play_mixed(generate(family, model, temperature=temperature))
     # logits are divided by the temperature, and so is their rounding
     assert measure_mismatch(model, family, episodes, temperature) <= family.tolerance / min(1, temperature)
 
