@@ -118,13 +118,14 @@ add(words(), (("ER+ PR- HER2-", "ER+ PR- HER2+"), Below(1)),
     (("\u22125 degrees", "-5 degrees"), 1, "Unicode U+2212 is minus", "deepset-ai/haystack#2508"),
     (("pre and post contrast", "pre- and post-contrast"), 1,
      "a hanging hyphen stands for a word that follows: it is no sign"), (("HER2 (-)", "HER2 (+)"), Below(1)),
-    (("HER2 3", "HER2 3+"), Below(1)), (("p<0.05", "p < 0.05"), 1),
+    (("HER2 3", "HER2 3+"), Below(1)), (("p<0.05", "p < 0.05"), 1), (("↑ CRP", "↑CRP"), 1),
     (("- left lung\n- right lung", "left lung right lung"), 1), (("IL 6", "IL-6"), 1),
     (("sol İLTİHAP", "sol iltihap"), 1),
     (("फेफड़े में गाँठ", "फेफड़ा में गाँठ"), 2 / 3, "SQuAD: two of three words are shared"))
 add(words(negation_scope=False), ((">5 mm", "<5 mm"), 1, f"{SQUAD} removes all of string.punctuation"))
 add(exact(), ((">5 mm", "<5 mm"), 0), (("5 ± 1", "5±1"), 1), (("(-)", "+"), 0), *((pair, 1) for pair in (
-    ("(\u2212)", "-"), ("(+/-)", "±"), ("'-'", "-"), ("İLTİHAP", "iltihap"), ("KIRIK", "kırık"))))  # İ has a dot
+    ("(-)", "-"), ("(\u2212)", "-"), ("[-]", "-"), ("(+/-)", "±"), ("'-'", "-"), ("İLTİHAP", "iltihap"),
+    ("KIRIK", "kırık"))))  # Unicode's lower case of İ has a dot
 add(labels(), ((["Rh-"], ["Rh+"]), 0), ((["İLTİHAP"], ["iltihap"]), 1))
 add(ranked(), ((["HER2-", "HER2+"], ["HER2+"]), 0.5, "1 / 2: the first is another name"))
 NAMED = [{"name": "a"}]
@@ -331,8 +332,9 @@ scores(question("0.3", kind="closed"), {"0.315": 1, "0.285": 1, "0.316": 0, "0.2
 for factor, tolerance, right in (("1.05", 0.05, 1), ("0.95", 0.05, 1), ("1.1", 0.1, 1), ("1.0501", 0.05, 0)):
     add(share_within(factor, tolerance), (GOLDS, right))
 add(short("closed", tolerance=0.05), (("-0.315", "-0.3"), 1), (("0.3", "-0.3"), 0), (("<0.3", "0.3"), 0),
-    (("12,600", "12,000"), 1, "12,600 is 1.05 · 12,000", "asuzukosi/post-training-experiments#6"))
-add(exact(tolerance=0.1), (("2.3", 2.2), 1, "2.3 is within 0.1 of 2.2"), (("1.11", "1.0"), 0))
+    (("12,600", "12,000"), 1, "12,600 is 1.05 · 12,000", "asuzukosi/post-training-experiments#6"),
+    (("31.5 %", "30%"), 1, "31.5 is 1.05 · 30"))
+add(exact(tolerance=0.1), (("1.1", "1.0"), 1), (("2.3", 2.2), 1, "2.3 is within 0.1 of 2.2"), (("1.11", "1.0"), 0))
 
 kind("S8")  # booleans
 TRUE_SAID, FALSE_SAID = ("true", "yes", "True", "Yes.", "TRUE"), ("false", "no", "False", "No.", "nope")
@@ -366,14 +368,15 @@ add(exact(), (("0.5", "0.50"), 1), (("7", "007"), 0, "pandas-dev/pandas#54665"),
     (("1e3", "1000"), 1), (("1.5", "1,5"), 0, "decided: 1,5 is a text"), (("125", "0,125"), 0),
     (("2", "2 mm"), 0, "Doenet/DoenetML#1794"), (("2.0mm", "2 mm"), 1), (("3 + 4 = 7", "3+4=7"), 1),
     (("ER (+), PR (-)", "ER+, PR-"), 1), (("L4 - L5", "L4-L5"), 1), (("1,000.50", "1000.5"), 1),
-    (("5٪", "5%"), 1, "Unicode: ARABIC PERCENT SIGN"), (("Gleason 3 +4", "Gleason 3+ 4"), 1),
+    (("5٪", "5%"), 1, "Unicode: ARABIC PERCENT SIGN"),
+    *((("Gleason 3 + 4", gold), 1) for gold in ("Gleason 3+4", "Gleason 3 +4", "Gleason 3+ 4")),
     *(((f"5{sign}", "5"), 0) for sign in "٪‱′″"))
 CASE = "SI Brochure, table 7: the case of a prefix is part of it"
 add(exact(), *((pair, 0, CASE) for pair in (
     ("5 MBq", "5 mBq"), ("5MSv", "5 mSv"), ("6 MV", "6 mV"), ("5 Mm", "5 mm"), ("5 Mg", "5 mg"), ("MBq", "mBq"),
-    ("3 mM", "3 mm"), ("3 µM", "3 µm"), ("10 mS", "10 ms"))), *((pair, 1, CASE) for pair in (
+    ("5 Ms", "5 ms"), ("3 mM", "3 mm"), ("3 µM", "3 µm"), ("10 mS", "10 ms"))), *((pair, 1, CASE) for pair in (
     ("12 MM", "12 mm"), ("200 MA", "200 mA"), ("5 Kg", "5 kg"), ("3 \u03bcM", "3 \u00b5M"), ("Mg", "mg"),
-    ("5 MBQ/KG", "5 mbq/kg"))))
+    ("5MBq", "5 MBq"), ("5 MBQ/KG", "5 mbq/kg"))))
 add(labels(), ((["2.0"], ["2"]), 1, "decided: two values are equal if both are one number"))
 add(metric(TopK("x", 2), "top2"), ([(["3", "2.0"], "2")], 1))
 add(metric(Accuracy("x"), "accuracy"), ([("2.0", "2"), ("0.50", "0.5"), ("7", "007")], 2 / 3))
@@ -424,6 +427,7 @@ add(exact(), (("10⁻³", "10-3"), 0, "rasbt/reasoning-from-scratch#99"), (("10^
     (("102", "10²"), 0), (("10³", "10⁻³"), 0), (("1.5×10⁹/L", "1.5×10⁻⁹/L"), 0), (("5×10⁻³", 0.005), 1),
     (("5 x 10^-3", 0.005), 1, "5 · 0.001 = 0.005"), (("21/2", "2½"), 0), (("82", "8₂"), 0),
     (("H2O", "H₂O"), 1, "Unicode NFKC: ₂ is 2 after a letter"), (("5°", "5º"), 1), (("1000", "10³"), 1),
+    (("0.001", "10⁻³"), 1), (("10^3", "10³"), 1),
     (("2 1/2", "2½"), 1, "Unicode NFKC: ½ is 1/2, after a space"))
 add(words(), (("10-3 mol", "10⁻³ mol"), Below(1)))
 add(labels(), ((["10-3"], ["10⁻³"]), 0))
@@ -449,7 +453,8 @@ add(calibration("ece", scale=0), (TWO, refused("scale")))
 
 kind("S14")  # underscores
 add(labels(), ((["pleural_effusion"], ["pleural effusion"]), 1), ((["tumour", "no_tumour"], ["tumour"]), 0))
-add(exact(), (("Pleural_Effusion", "pleural effusion"), 1), (("pleuraleffusion", "pleural effusion"), 0))
+add(exact(), (("no_tumour", "no tumour"), 1), (("Pleural_Effusion", "pleural effusion"), 1),
+    (("pleuraleffusion", "pleural effusion"), 0))
 add(words(), (("pleural_effusion", "pleural effusion"), 1))
 add(ranked(), ((["ground_glass", "nodule"], ["ground glass"]), 1))
 add(exact(aliases={"enlarged_heart": ["cardiomegaly"]}), (("cardiomegaly", "enlarged heart"), 1))
