@@ -29,9 +29,9 @@ from viewbox.configs.schema import load
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.engines.hf.quantization import merge_adapters
 from viewbox.engines.vllm.weights import iterate_weights
-from viewbox.training.evaluate import evaluate
 from viewbox.training.generation import Sampler, use_for_generation
 from viewbox.training.grpo.batch import add_pixels, build_model_inputs, collate
+from viewbox.training.held_out import evaluate
 from viewbox.training.plan import Plan
 from viewbox.training.precision import build_lora_config
 

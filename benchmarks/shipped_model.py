@@ -10,8 +10,8 @@ import sys
 
 from viewbox.configs import schema
 from viewbox.engines.hf.chat_tokens import ChatTokens
-from viewbox.training.evaluate import evaluate
 from viewbox.training.generation import Sampler
+from viewbox.training.held_out import evaluate
 from viewbox.training.plan import Plan
 
 KEYS = ("reward", "rewards/label/mean", "rewards/box/mean", "tools/rate", "replies/well_formed")

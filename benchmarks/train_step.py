@@ -28,9 +28,9 @@ from trl import GRPOTrainer
 from viewbox.configs import schema
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.integrations.trl_rollouts import TRLRollouts
-from viewbox.training.evaluate import evaluate
 from viewbox.training.findings import check
 from viewbox.training.generation import Sampler
+from viewbox.training.held_out import evaluate
 from viewbox.training.plan import Plan
 from viewbox.training.resume import RunLocation
 from viewbox.training.run import Run

@@ -10,8 +10,8 @@ from viewbox.configs import schema
 from viewbox.engines.hf import Settings
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.errors import ModelError
-from viewbox.training.evaluate import evaluate
 from viewbox.training.generation import Sampler
+from viewbox.training.held_out import evaluate
 from viewbox.training.plan import Plan
 
 torch.set_num_threads(1)

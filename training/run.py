@@ -30,10 +30,10 @@ from ..rollouts.store import run_folder
 from ..utils.concurrency import contain_exit
 from ..utils.files import write_atomically
 from .checkpoints import SKIPPED, Best
-from .evaluate import PREFIX, HeldOutEvaluation, evaluate, store_episodes
 from .findings import check
 from .generation import TINY, Sampler, use_for_generation
 from .grpo.trainer import EpisodeGRPOTrainer
+from .held_out import PREFIX, HeldOutEvaluation, evaluate, store_episodes
 from .plan import Plan
 from .precision import build_lora_config, build_model, freeze_parts
 from .reporting import report, tracking

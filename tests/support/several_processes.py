@@ -16,7 +16,7 @@ from viewbox.engines.hf import Settings
 from viewbox.engines.hf.chat_tokens import ChatTokens
 from viewbox.envs.digits import Digits
 from viewbox.rewards import CombinedReward, ExactMatchReward
-from viewbox.training import evaluate
+from viewbox.training import held_out
 from viewbox.training.generation import Sampler
 from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
 
@@ -117,7 +117,7 @@ def learn_by_credit(argv):
 # ---------------------------------------------------------------------- the same held-out tasks
 def evaluate_tasks(argv):
     folder, out = argv
-    processes, model, played, play_many = PartialState(cpu=True), read_model(folder), [], evaluate.play_many
+    processes, model, played, play_many = PartialState(cpu=True), read_model(folder), [], held_out.play_many
     tokens = ChatTokens(AutoProcessor.from_pretrained(folder), model.config, model.generation_config)
 
     async def count(*args, **kwargs):
@@ -125,10 +125,10 @@ def evaluate_tasks(argv):
             played.append(episode.info["index"])
             yield episode
 
-    evaluate.play_many = count
+    held_out.play_many = count
     rollout = Settings(slots=4, max_reply_tokens=6, max_completion_tokens=300)
     env = Digits(num_tasks=8, max_turns=2, split="test")
-    figures, episodes = evaluate.evaluate(env, model, Sampler(tokens, rollout), tasks=7, seed=3)
+    figures, episodes = held_out.evaluate(env, model, Sampler(tokens, rollout), tasks=7, seed=3)
     texts = [[turn.content for turn in episode.turns] for episode in episodes]
     found = {"played": sorted(played), "figures": figures, "texts": texts}
     Path(out, f"{processes.process_index}.json").write_text(json.dumps(found))

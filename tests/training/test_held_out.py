@@ -18,7 +18,7 @@ from viewbox.records import Episode, Task
 from viewbox.rollouts.scoring.compare import compare_runs, find_held_out
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.run_folder import list_held_out
-from viewbox.training.evaluate import HeldOutEvaluation, store_episodes
+from viewbox.training.held_out import HeldOutEvaluation, store_episodes
 
 EVALUATED = RUN["log"]["eval_tasks"]
 

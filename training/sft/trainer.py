@@ -28,8 +28,8 @@ from ...rollouts.play import play_many
 from ...rollouts.store.reader import load
 from ...rollouts.store.writer import EpisodeWriter
 from ..checkpoints import Checkpoints
-from ..evaluate import build_script, collect_episodes
 from ..grpo.batch import add_pixels, build_model_inputs, collate
+from ..held_out import build_script, collect_episodes
 
 log = logging.getLogger("viewbox.train")
 SFT_BATCHES = 4  # of similar length, into which a device batch is cut

@@ -21,7 +21,7 @@ from viewbox.rollouts.scoring.metrics import compute_episode_metrics, drop_undef
 from viewbox.rollouts.scoring.rescore import score_run
 from viewbox.rollouts.scoring.summary import EpisodeTally, summarize
 from viewbox.rollouts.scoring.table import Table
-from viewbox.training.evaluate import compute_figures
+from viewbox.training.held_out import compute_figures
 
 LABELS = ("one", "two", "three")
 PRECISION = MeanAveragePrecision(label_field="label", ties="together")

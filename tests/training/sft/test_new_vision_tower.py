@@ -9,7 +9,7 @@ from tests.test_benchmarks import load as load_benchmark
 from viewbox.engines.scripted import ScriptedGenerator
 from viewbox.envs.digits import Digits
 from viewbox.errors import StoreError
-from viewbox.training.evaluate import build_script
+from viewbox.training.held_out import build_script
 
 EXAMPLE = load_benchmark("new_vision_tower")
 ENV = Digits(noise=5, digit=16, places=2, margin=0.25)  # easy to read: the test is of the mechanism

@@ -13,8 +13,8 @@ from viewbox.engines.vllm.vllm import VLLMGenerator
 from viewbox.engines.vllm.weights import WeightSender
 from viewbox.errors import ModelError
 from viewbox.rollouts.store.reader import load
-from viewbox.training.evaluate import evaluate
 from viewbox.training.generation import Sampler
+from viewbox.training.held_out import evaluate
 
 PARITY = 1e-5
 WORST = "sampling/logp_difference/max"
