@@ -39,7 +39,10 @@ def read_terms(kind: Literal["structures", "variants"]) -> Mapping[str, Term]:
     (('lung',), True)
     """
     terms = {}
-    for head, *phrases in read_lines(kind):
+    file = {"structures": "structures.txt", "variants": "variants.txt"}[
+        kind
+    ]  # as publishing looks for them
+    for head, *phrases in read_lines(file):
         name, _, parents = head.partition(" < ")
         terms[name] = Term(name, tuple(filter(None, parents.split(", "))), (name, *phrases))
     return terms
@@ -47,7 +50,7 @@ def read_terms(kind: Literal["structures", "variants"]) -> Mapping[str, Term]:
 
 def read_lines(name: str) -> Iterator[list[str]]:
     """Yield the lines of a text file of this folder, each divided at its equals signs."""
-    for line in (files(__package__) / f"{name}.txt").read_text(encoding="utf-8").splitlines():
+    for line in (files(__package__) / name).read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
             yield line.split(" = ")
 

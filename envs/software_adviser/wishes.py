@@ -102,7 +102,7 @@ def rate_fact(tool: SoftwareTool, kind: str, word: str = "", task: str = "") -> 
 def read_table() -> tuple[tuple[Fact, tuple[str, ...]], ...]:
     """Return the lines of `wishes.txt` and of the vocabularies: a fact, and the phrases that ask for it."""
     table = []
-    for head, *phrases in read_lines("wishes"):
+    for head, *phrases in read_lines("wishes.txt"):
         kind, _, word = head.partition(": ")
         table.append(((kind, word), tuple(phrases if kind in ANSWERS else (word, *phrases))))
     for vocabulary in ("structures", "variants"):
