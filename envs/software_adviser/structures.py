@@ -39,9 +39,7 @@ def read_terms(kind: Literal["structures", "variants"]) -> Mapping[str, Term]:
     (('lung',), True)
     """
     terms = {}
-    file = {"structures": "structures.txt", "variants": "variants.txt"}[
-        kind
-    ]  # as publishing looks for them
+    file = {"structures": "structures.txt", "variants": "variants.txt"}[kind]  # as publishing looks for them
     for head, *phrases in read_lines(file):
         name, _, parents = head.partition(" < ")
         terms[name] = Term(name, tuple(filter(None, parents.split(", "))), (name, *phrases))
