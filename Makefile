@@ -1,6 +1,6 @@
 # make quickstart   sets everything up, then trains the shipped tiny model (configs/quickstart.yaml)
-# make check        sets everything up, then lint, types and the fast tests: under 90 seconds, for while you work
-# make test         sets everything up, then lint, types and all tests but the longest: about 16 minutes on two cores
+# make check        sets everything up, then lint, types and the fast tests: about two minutes, for while you work
+# make test         sets everything up, then lint, types and all tests but the longest: about 11 minutes on two cores
 # make nightly      what takes long: tests that repeat at length what others show once, and half an hour of damaged input
 # make test-verl   tests with verl in .venv-verl, an environment of its own, among them runs of verl's trainer: minutes
 # make test-vllm   tests with a real vLLM server in .venv-vllm: a minute to install, five to run; no GPU needed
