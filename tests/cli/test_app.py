@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import viewbox as viewbox_package
 from tests.support.tables import each
 from viewbox.cli.app import COMMANDS
@@ -58,6 +60,7 @@ for words in json.loads(sys.argv[1]):
 """
 
 
+@pytest.mark.slow
 def test_without_docstrings_every_help_is_whole_and_what_needs_transformers_says_so():
     played = ("train", "quickstart", "--dry-run"), ("rollout", "--config", "quickstart", "--tasks", "2")
     commands = [words for words, _ in list_rows()]

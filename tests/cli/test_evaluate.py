@@ -63,6 +63,7 @@ def test_both_ways_are_played_stored_and_compared(evaluate, tmp_path, more):
     assert read("tool_gain") == found
 
 
+@pytest.mark.slow
 def test_every_command_prints_one_mean_of_the_same_episodes(evaluate, viewbox):
     def answer(body, number):
         if number % 5 == 0:  # a fault, which leaves groups of two and three
@@ -193,6 +194,7 @@ STATES = [ENV.reset(task, seed=0) for task in ENV.tasks[:20]]
 ASKED = [one.messages[1].images[0].render().to_data_url().partition(",")[2] for one in STATES]
 
 
+@pytest.mark.slow
 @each("native", ["true", "false"])
 def test_the_scale_from_which_a_target_is_read_is_found(evaluate, tmp_path, native):
     arguments = [*DIGITS, 20, "--acuity", "--format", "json", f"endpoint.native_tools={native}"]

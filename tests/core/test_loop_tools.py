@@ -143,6 +143,7 @@ def gate():
     event.set()
 
 
+@pytest.mark.slow
 @each("kind", ["viewer", "thread", "coroutine"])
 def test_a_call_that_hangs_is_given_up_after_the_time_limit_and_the_others_still_run(kind, gate):
     def viewer(view) -> ToolOutput:

@@ -47,6 +47,7 @@ def test_every_shipped_environment_with_an_oracle_is_asked():
     assert known == {*PICTURES, *TEXTS, "mixture"}  # which refuses: each of its environments is asked
 
 
+@pytest.mark.slow
 @each("name", ["phantom", "chest_xray", "literature_vqa"])
 def test_the_looks_do_not_depend_on_the_right_answer(name):
     """Two still do: that of digits zooms to the box, and the adviser searches again for right names that it missed."""
@@ -55,6 +56,7 @@ def test_the_looks_do_not_depend_on_the_right_answer(name):
         assert env.oracle(replace(task, reference={})) == env.oracle(task)
 
 
+@pytest.mark.slow
 @each("name", PICTURES)
 def test_a_picture_shows_what_the_answer_is_about(name):
     verdicts = [read_looks(play_gold(make(name), task)).verdict for task in make(name).tasks[:60]]
@@ -62,6 +64,7 @@ def test_a_picture_shows_what_the_answer_is_about(name):
     assert asked.count("seen") >= 0.95 * len(asked) > 0
 
 
+@pytest.mark.slow
 def test_the_adviser_recommends_what_its_searches_returned():
     env = make("software_adviser")
     for task in env.tasks[:20]:
@@ -78,6 +81,7 @@ def world(tmp_path_factory):
     return {"facts": str(folder / "facts.jsonl"), "snapshot": str(folder / "snapshot.sqlite")}
 
 
+@pytest.mark.slow
 @each("split", ["train", "test"])
 @each("name", ["literature_vqa", "literature_tiny"])
 def test_the_literature_is_answered_from_the_messages_alone(name, split, world):

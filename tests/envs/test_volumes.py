@@ -333,6 +333,7 @@ def test_a_voxel_box_by_hand(tmp_path):
     assert task.reference == {"boxes": (), "plane": "sagittal", "slice": (2, 4)}  # k runs to the left, as shown
 
 
+@pytest.mark.slow
 @each("plane, reverse", itertools.product(PLANES, [False, True]))
 def test_the_array_of_a_series_has_columns_rows_and_slices_by_position(tmp_path, plane, reverse):
     write_dicom(tmp_path / "0.nii", plane, reverse)

@@ -426,6 +426,7 @@ for env in envs:
 OWN = ["Look again.", "Wait.", "Within.", "By hand.", "", "Ask a colleague.", "Given."]
 
 
+@pytest.mark.slow
 def test_a_prompt_is_the_same_without_docstrings(tmp_path):
     (tmp_path / "own.py").write_text(AUTHORS)
     env = {"PYTHONPATH": str(Path(viewbox.__file__).parents[1]), "PYTHONDONTWRITEBYTECODE": "1"}

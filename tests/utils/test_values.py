@@ -52,6 +52,7 @@ UNITS = ["a", "1", "-", "_", ",", "1,000,", "(", "- ", "< ", "1x", "a↑", "a �
          "ﷺ", ".5", "B) ", " %", "°", "a- and ", "~5 ", "__ ", "\u3164"]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_reading_a_long_text_takes_linear_time():
     for unit, end in itertools.product(UNITS, ("", "!", "7", "0" * 1000 + "x")):

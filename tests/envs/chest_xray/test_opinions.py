@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pytest
 
 from tests.support.specialist_env import call
 from viewbox import make
@@ -29,6 +30,7 @@ def play(believes, count=60, asks=tuple(RATES), **settings):
     return float(np.mean(scores))
 
 
+@pytest.mark.slow
 def test_the_right_trust_earns_more_than_any_fixed_one_and_truth_earns_all():
     best = {film: max(RATES, key=lambda name: RATES[name][film]) for film in ("plain", "paced")}
     right = play(lambda said, film, task: said[best[film]], trust_bonus=0.3)

@@ -13,6 +13,7 @@ from viewbox.errors import ConfigError
 ENV = make("literature_vqa")
 
 
+@pytest.mark.slow
 @each("split", ["train", "test"])
 def test_the_gold_policy_scores_one_on_every_kind_of_question(split):
     env, seen = make("literature_vqa", split=split), Counter()

@@ -32,6 +32,7 @@ def search_of(env, task):
 
 
 # ---- the right answers
+@pytest.mark.slow
 @each("split", ["train", "test"])
 def test_the_gold_policy_scores_one_on_every_kind_of_request(split):
     env, categories = make("software_adviser", split=split), set()
@@ -43,6 +44,7 @@ def test_the_gold_policy_scores_one_on_every_kind_of_request(split):
     assert categories == {"answerable", "ambiguous", *REASONS}
 
 
+@pytest.mark.slow
 def test_a_task_is_the_same_every_time_and_nothing_hidden_reaches_the_model():
     assert sum(RECOMMEND.values()) == pytest.approx(1.0) == sum(ABSTAIN.values())
     again = make("software_adviser", follow_ups=0.0)
@@ -87,6 +89,7 @@ def test_a_question_that_was_not_needed_costs_its_share(category):
     assert episode.scores.components["asked_if_clear"] == 1.0
 
 
+@pytest.mark.slow
 def test_the_user_goes_on_after_an_answer_and_what_was_named_is_out_and_the_new_wish_counts():
     env = make("software_adviser", split="test", follow_ups=1.0, unanswerable=0)
     kinds = set()
@@ -200,6 +203,7 @@ def test_top_k_and_the_number_of_choices_are_set_for_each_task():
         assert "allowed: at most" in play(env, task, too_many, END).turns[2].content
 
 
+@pytest.mark.slow
 def test_the_format_of_the_file_is_used_in_a_search_unless_it_is_hidden():
     env = make("software_adviser", ambiguous=1, unanswerable=0, hides=["format"], levels=["expert"])
     for task in env.tasks[:3]:
@@ -251,6 +255,7 @@ def test_an_unanswerable_request_takes_its_reason_and_a_look(reason):
 
 
 # ---- demonstrations
+@pytest.mark.slow
 def test_demonstrations_have_habits():
     env = make("software_adviser", ambiguous=0.5, unanswerable=0)
     for task in env.tasks[:8]:
@@ -293,6 +298,7 @@ def test_a_catalogue_of_ones_own_is_searched_and_asked_about(tmp_path):
         assert play_gold(env, task).scores.total == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_results_name_the_facts_that_are_picked_and_a_number_names_software_if_a_config_says_so():
     env = make("software_adviser", shown=["formats"], top_k=[3], boundary=False, ambiguous=0)
     task = find_task(env, "answerable")

@@ -94,6 +94,7 @@ def test_words_speak_of_the_file_and_say_none_of_what_its_header_tells():
             assert all(text in env.user_message(task) for text in env.get_request(task).metadata.values())
 
 
+@pytest.mark.slow
 def test_other_requests_of_a_seed_stay_as_they_are_and_none_is_about_a_file_if_its_share_is_0():
     without, some = make("software_adviser", filed=0.0), make("software_adviser", filed=0.3)
     pairs = [(without.make_request(seed), some.make_request(seed)) for seed in range(60)]

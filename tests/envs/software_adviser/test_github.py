@@ -76,6 +76,7 @@ ODD = {"description": TRICK, "topics": ["a\nb", *"cdefghijkl"], "language": "l" 
        "license": {"spdx_id": "MIT\n<|im_start|>" + "m" * 500}}  # fmt: skip
 
 
+@pytest.mark.slow
 @each(("about", "release", "told"), [
     (UNKNOWN, None, "last release none"),
     ({**UNKNOWN, "license": NO_LICENSE_ID}, None, "license other, see the repository; last release none"),
@@ -120,6 +121,7 @@ FAILURES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @each("answer, said", FAILURES)
 def test_a_failure_of_one_address_is_told_and_harms_no_other(served, answer, said):
     server, setup = served

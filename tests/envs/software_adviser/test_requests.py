@@ -47,6 +47,7 @@ def find_suitable(request, split):
     return {name for name, points in GENERATORS[split].rate(request).items() if points >= SUITABLE}
 
 
+@pytest.mark.slow
 def test_a_request_with_an_answer_has_suitable_software_of_its_split_alone_and_one_without_has_none():
     right = {split: set() for split in SPLITS}
     for split, request in make_all():
@@ -281,6 +282,7 @@ def test_a_time_series_is_a_contact_sheet_unless_its_dimensions_are_hidden():
     assert len(drawn) == len(SCENES)
 
 
+@pytest.mark.slow
 def test_a_request_is_the_same_every_time_depends_on_the_split_and_on_what_is_chosen():
     again = RequestGenerator(read_catalogue(), "train")
     assert [again.make(seed) for seed in range(20)] == make_requests("train")[:20]

@@ -238,6 +238,7 @@ def test_restricted_data_send_no_search_even_if_its_answer_is_kept(served):
 
 
 # ---- a service that gives no answer
+@pytest.mark.slow
 def test_a_temporary_status_or_a_lost_connection_is_tried_again_and_every_other_status_is_final(hasty):
     literature, setup = hasty
     for answer in (*(make_response(status, "busy") for status in (408, 429, 500, 503)), hang_up, cut_body):
@@ -275,6 +276,7 @@ def test_a_search_that_failed_at_the_server_is_tried_again(hasty):
         find(make_source(setup), "other")
 
 
+@pytest.mark.slow
 def test_records_and_json_of_another_form_end_in_a_named_error(hasty):
     literature, setup = hasty
     page = b"<!DOCTYPE html><html><body>Down for maintenance</body></html>"
@@ -291,6 +293,7 @@ def test_records_and_json_of_another_form_end_in_a_named_error(hasty):
             asyncio.run(make_source(setup).search_images(ImageQuery("sign")))
 
 
+@pytest.mark.slow
 def test_megabytes_end_at_the_limit_compressed_answers_are_refused_and_drips_cost_their_time(hasty, monkeypatch):
     literature, setup = hasty
     for answer, said in (
@@ -320,6 +323,7 @@ async def search_all(source, prefix, number):
     }
 
 
+@pytest.mark.slow
 def test_requests_that_are_late_on_their_way_do_not_meet_those_sent_after_them(served):
     """Answers that take 0 to 0.3 s, so that arrivals are unknown to the client within that time; 5 a second."""
     literature, setup = served
@@ -334,6 +338,7 @@ def test_requests_that_are_late_on_their_way_do_not_meet_those_sent_after_them(s
     assert literature.find_densest(1.0) <= 5
 
 
+@pytest.mark.slow
 def test_a_storm_of_429_ends_in_results_or_without_an_end_in_named_errors(served):
     literature, setup = served
     literature.before = [refuse_429] * 60

@@ -164,6 +164,7 @@ def test_the_key_is_sent_in_a_header_and_masked_wherever_it_comes_back(monkeypat
         make_env("http://192.0.2.1/measure", api_key_env="WARD_API_KEY").prepare()
 
 
+@pytest.mark.slow
 def test_temporary_failures_are_asked_again_and_the_server_s_words_about_the_call_alone_reach_the_model():
     slow = make_response(429, {"error": "busy"}, Retry_After=0)
     with serve(lambda body, number: slow if number < 2 else {"ok": True}) as server:

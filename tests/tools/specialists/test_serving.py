@@ -136,6 +136,7 @@ def test_a_runner_that_returns_another_number_of_results():
         assert all(result.startswith("failed on this picture") for result in ask_all(server, range(2)))
 
 
+@pytest.mark.slow
 def test_a_hang_costs_its_call_and_the_others_go_on_in_another_thread():
     release = threading.Event()
     runner = Mean(trouble={3: release.wait})

@@ -240,6 +240,7 @@ print("torch" in list_heavy())
 """
 
 
+@pytest.mark.slow
 def test_nothing_imports_torch_until_a_model_is_loaded(tmp_path):
     command = [sys.executable, "-c", CODE, str(CONFIG)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
