@@ -1,5 +1,5 @@
 # make quickstart   sets everything up, then trains the shipped tiny model (configs/quickstart.yaml)
-# make check        sets everything up, then lint, types and the fast tests: about two minutes, for while you work
+# make check        sets everything up, then lint, types and the fast tests: about a minute, for while you work
 # make test         sets everything up, then lint, types and all tests but the longest: about 11 minutes on two cores
 # make nightly      what takes long: tests that repeat at length what others show once, and half an hour of damaged input
 # make test-verl   tests with verl in .venv-verl, an environment of its own, among them runs of verl's trainer: minutes

@@ -57,6 +57,7 @@ def imports(path):
     return found
 
 
+@pytest.mark.slow
 def test_the_package_list_names_every_folder_that_holds_modules_each_with_an_init():
     found = {
         "viewbox" + "".join(f".{part}" for part in path.parent.relative_to(ROOT).parts)
@@ -92,6 +93,7 @@ for names in {groups!r}:
     return [set(ast.literal_eval(line)) for line in run_python("-c", code, cwd=ROOT).splitlines()]
 
 
+@pytest.mark.slow
 def test_environments_and_rewards_load_nothing_heavy_and_no_bare_module():
     (loaded,) = list_loaded(LIGHT)
     assert not loaded & (HEAVY | {"sklearn", "verifiers"})

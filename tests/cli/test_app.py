@@ -19,6 +19,7 @@ def run(*line, **more):
     return subprocess.run(line, capture_output=True, text=True, check=False, **more)
 
 
+@pytest.mark.slow
 @each("line, status, said", [
     ([Path(sys.executable).with_name("viewbox"), "config", "envs"], 0,  # the installed command
      "digits: A real handwritten digit on a large noisy canvas"),

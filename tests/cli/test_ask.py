@@ -71,6 +71,7 @@ def talk(arguments, lines, prompt="you: "):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), screen.decode().replace("\r\n", "\n")
 
 
+@pytest.mark.slow
 def test_a_conversation_in_a_terminal_is_one_stored_episode(folder):
     lines = ["yes, PA", "alternatives?", "@none.png here?", "@other.png and here?", ""]
     with asking(*TALK) as (at, _):
@@ -86,6 +87,7 @@ def test_a_conversation_in_a_terminal_is_one_stored_episode(folder):
     assert all(Path(path).is_file() for path in shown)
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_was_said(folder):
     with asking(*TALK) as (at, _):
         status, screen = talk(("chest_xray", "film.png", "An effusion?", *at, "--out", "run"), ["yes", "\x03"])

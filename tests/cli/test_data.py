@@ -196,6 +196,7 @@ PATIENTS = [{**row, "patient": f"p{number // 2}"} for number, row in enumerate(R
 OTHER = "reward={type: exact_match, field: text, reference_field: gold}"
 
 
+@pytest.mark.slow
 @each("rows, options, data, status, said, unsaid", [
     (ROWS, [], {}, 0, [
         "6 rows; the first 6 are compared\nit fits: the columns of data.features, in 6 rows", "Is 1 odd?", "t0\n",

@@ -44,6 +44,7 @@ def read(name):
 DIGITS = ("--env", "digits", "--tasks")
 
 
+@pytest.mark.slow
 @each("more", [(), ("--refuse",)])
 def test_both_ways_are_played_stored_and_compared(evaluate, tmp_path, more):
     arguments = [*DIGITS, 5, "--json", *more]

@@ -126,6 +126,7 @@ KEPT = [{"codes": "XYZ"}, {"codes": "yZX"}, {"qform": 1, "sform": 0}, {"tilt": 0
 KEPT += [{"plane": "axial", "reverse": True}, {"plane": "coronal", "reverse": True}, {"plane": "sagittal"}]
 
 
+@pytest.mark.slow
 @each("kept", KEPT)
 def test_boxes_in_pixels_are_those_of_their_own_slice_of_a_volume_however_it_is_kept(tmp_path, kept):
     image = "series" if "plane" in kept else "v.nii.gz"

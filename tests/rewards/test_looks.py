@@ -164,6 +164,7 @@ def write_step(draw, grid):
     return write_call(name, {}), after.get(name)
 
 
+@pytest.mark.slow
 def test_share_and_magnification_are_those_of_pixels_counted_outside():
     shown = 0
     for seed in range(200):
@@ -200,6 +201,7 @@ def test_share_and_magnification_are_those_of_pixels_counted_outside():
 
 
 # ---------------------------------------------------------------------- the reward
+@pytest.mark.slow
 @each("replies, most", [  # what tries to be paid, and the most that it may earn
     *(([reply], 0.0) for reply in ("{whole}", "{coarse}", "{far}", "{tiles}", "{back}")), ([], 0.0),
     (["{half}"], 0.6), (["{left}", "{back}\n{right}"], 0.9), (["\n".join(["{look}"] + ["{whole}"] * 9)], 0.1),

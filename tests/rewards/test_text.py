@@ -220,6 +220,7 @@ SETS = st.lists(st.sampled_from(["Cyst", "nodule", "no nodule", "mass", "7"]), m
 RANKS = st.lists(st.sampled_from("abcdef"), max_size=8)
 
 
+@pytest.mark.slow
 @given(st.data(), JSON, JSON)
 def test_every_score_lies_between_zero_and_one(data, anything, gold):
     for reward, said, right in [

@@ -59,6 +59,7 @@ def test_the_exit_of_a_parser_of_ours_passes(leave, monkeypatch, capsys):
     assert caught.value.code == 0
 
 
+@pytest.mark.slow
 def test_what_lies_beside_viewbox_is_no_authors(tmp_path):
     """As `pip install --target FOLDER` lays it: the folder is none of Python's own paths."""
     for entry in Path(sysconfig.get_paths()["purelib"]).iterdir():

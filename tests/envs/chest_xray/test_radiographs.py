@@ -57,6 +57,7 @@ def test_a_finding_lies_in_the_lung_of_its_side_and_is_brighter_or_as_a_pneumoth
         assert sign * change[shown.mask].mean() > 100
 
 
+@pytest.mark.slow
 def test_the_box_is_the_smallest_around_the_mask_in_millimeters_and_a_larger_one_is_in_the_same_place():
     for label in LABELS:
         side = None if label == "cardiomegaly" else "right"

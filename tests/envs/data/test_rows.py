@@ -211,6 +211,7 @@ def write_nested(folder, depth, *, is_text):
     return folder / "t.parquet"
 
 
+@pytest.mark.slow
 @each("streaming", [False, True])
 def test_a_deep_cell_of_a_parquet_file_costs_its_row_and_a_deep_type_the_file(folder, streaming):
     for depth, is_text in ((500, True), (70, False)):

@@ -66,6 +66,7 @@ def test_a_share_of_the_tasks_has_no_answer_and_nothing_of_the_task_shows_it():
     assert all(task.reference["answer"] != UNKNOWN for task in make("literature_vqa", unanswerable=0).tasks[:60])
 
 
+@pytest.mark.slow
 def test_yes_and_no_and_every_choice_are_right_equally_often():
     env = make("literature_vqa", questions=["shows"], unanswerable=0)
     answers = Counter(task.reference["answer"] for task in env.tasks[:400])
@@ -75,6 +76,7 @@ def test_yes_and_no_and_every_choice_are_right_equally_often():
     assert max(places.values()) < 140
 
 
+@pytest.mark.slow
 def test_a_task_is_the_same_every_time_and_its_reference_is_not_in_the_prompt():
     assert ENV.tasks[3] == make("literature_vqa").tasks[3]
     one, again = (make("literature_vqa").images(ENV.tasks[3])[0].pixels for _ in range(2))

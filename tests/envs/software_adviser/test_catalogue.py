@@ -142,6 +142,7 @@ BAD |= {f"no {key}": (key, None, f"{key}: is missing") for key in ("name", "repo
 BAD |= {f"line {line}": (line, None, "") for line in ("{", "[]", "{}")}
 
 
+@pytest.mark.slow
 @each("case", list(BAD))
 def test_a_bad_value_costs_its_row_and_is_named_with_file_line_and_key(write, case):
     key, value, words = BAD[case]

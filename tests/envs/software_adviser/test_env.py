@@ -59,6 +59,7 @@ def test_a_task_is_the_same_every_time_and_nothing_hidden_reaches_the_model():
 
 
 # ---- the user
+@pytest.mark.slow
 def test_the_question_that_was_needed_has_a_share_and_tells_the_hidden_fact():
     task = find_task(ENV, "ambiguous")
     [(kind, fact)] = ENV.get_request(task).hidden.items()
@@ -177,6 +178,7 @@ def test_what_the_user_excludes_is_never_found_and_it_or_a_hallucinated_name_ear
     assert from_memory.scores.total == pytest.approx(RECOMMEND["first"])
 
 
+@pytest.mark.slow
 def test_over_quota_there_is_an_answer_without_choices_and_after_the_last_of_twenty_calls_it_counts():
     task = find_task(ENV, "answerable")
     episode = play(ENV, task, *[search_of(ENV, task) * 5] * 10)
@@ -193,6 +195,7 @@ def test_over_quota_there_is_an_answer_without_choices_and_after_the_last_of_twe
     assert episode.end_reason == "answered"
 
 
+@pytest.mark.slow
 def test_top_k_and_the_number_of_choices_are_set_for_each_task():
     env = make("software_adviser", top_k=[5, 7], num_choices=[1, 2, 3], unanswerable=0, ambiguous=0)
     for seed, task in enumerate(env.tasks[:6]):
@@ -343,6 +346,7 @@ def test_choices_make_it_complete_and_a_question_needs_clarification_whatever_it
     assert (without["conversation"]["status"], without["reason"]) == ("complete", "no_task_match")
 
 
+@pytest.mark.slow
 def test_choices_come_in_the_order_of_their_ranks_or_as_listed_and_a_regular_answer_stays_as_it_is():
     ranked = {"choices": [{"name": "b", "rank": 2, "accuracy": 1}, {"name": "a", "rank": 1, "accuracy": 2}]}
     assert [(one["name"], one["rank"]) for one in normalize_answer(ranked)["choices"]] == [("a", 1), ("b", 2)]

@@ -94,6 +94,7 @@ def test_a_file_that_is_no_image_would_otherwise_have_an_answer():
         assert max(able) >= SUITABLE
 
 
+@pytest.mark.slow
 def test_no_software_is_right_whatever_the_hidden_fact_is_and_the_fact_makes_it_clear():
     ambiguous = [(split, request) for split, request in make_all() if request.status == "ambiguous"]
     assert {kind for _, request in ambiguous[::3] for kind in request.hidden} == set(said.HIDDEN_KINDS)

@@ -137,6 +137,7 @@ print(json.dumps([retriever.search(words, top_k=12) for words in QUERIES]))
 """
 
 
+@pytest.mark.slow
 def test_every_process_and_thread_finds_the_same():
     retriever = Retriever(read_catalogue())
     expected = [retriever.search(words, top_k=12) for words in QUERIES]

@@ -80,6 +80,7 @@ def test_a_search_asks_for_ids_and_then_for_records_and_preparing_asks_nothing(s
     assert literature.find_queries("efetch") == [{**asked, "id": "31000001,31000002", "retmode": "xml"}]
 
 
+@pytest.mark.slow
 def test_every_search_type_asks_for_something_of_its_own_and_words_of_every_kind_arrive_as_they_are(served):
     literature, setup = served
     source = make_source(setup)
@@ -266,6 +267,7 @@ def test_a_longer_pause_than_there_is_time_is_said_at_once_and_sends_nothing_mor
     assert literature.count() == {"esearch": 1}
 
 
+@pytest.mark.slow
 def test_a_search_that_failed_at_the_server_is_tried_again(hasty):
     literature, setup = hasty
     failed = b'{"esearchresult": {"ERROR": "Search Backend failed: no connection"}}'
@@ -425,6 +427,7 @@ def take_turns(limiter, count):
     return asyncio.run(take())
 
 
+@pytest.mark.slow
 def test_requests_leave_an_interval_apart_a_pause_holds_for_all_and_one_longer_than_there_is_time_is_an_error():
     assert all(later - earlier >= 0.02 for earlier, later in pairwise(take_turns(Limiter(50), 30)))
     limiter = Limiter(1000)

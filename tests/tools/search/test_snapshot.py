@@ -111,6 +111,7 @@ CODE = (
 )
 
 
+@pytest.mark.slow
 def test_threads_forks_and_new_processes_answer_alike_and_leave_the_file_as_it_is(source):
     before = source.path.read_bytes(), source.path.stat().st_mtime_ns, sorted(source.path.parent.iterdir())
     expected = answer_all(source)
