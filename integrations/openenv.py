@@ -50,9 +50,9 @@ SESSION_TIMEOUT = 3600.0  # seconds: a model may think long between two replies
 class ViewboxAction(Action):
     """One reply of the model."""
 
-    text: str = Field("", description="the reply; it may hold tool calls in the format that the prompt teaches")
+    text: str = Field(default="", description="the reply; it may hold tool calls in the format that the prompt teaches")
     tool_calls: list[dict[str, Any]] = Field(default_factory=list, description="native calls, in OpenAI's format")
-    finish_reason: str = Field("stop", description="`length` if the reply was cut off")
+    finish_reason: str = Field(default="stop", description="`length` if the reply was cut off")
 
 
 class ViewboxObservation(Observation):
@@ -62,7 +62,7 @@ class ViewboxObservation(Observation):
     tools: list[dict[str, Any]] = Field(default_factory=list, description="tool schemas; only after a reset")
     end_reason: str | None = None
     scores: dict[str, float] = Field(default_factory=dict, description="components of the reward, at the end")
-    problem: str | None = Field(None, description="why an ended episode has no reward")
+    problem: str | None = Field(default=None, description="why an ended episode has no reward")
 
 
 class ViewboxState(State):

@@ -74,9 +74,9 @@ class OfferedTools(vf.State):
 
 
 class ViewboxHarnessConfig(vf.HarnessConfig):
-    attempts: int = Field(3, ge=1)
+    attempts: int = Field(default=3, ge=1)
     """Attempts per model call if the endpoint is overloaded or fails (status 408, 409, 425, 429, most of 5xx)."""
-    wait: float = Field(0.5, ge=0)
+    wait: float = Field(default=0.5, ge=0)
     """Seconds before the second attempt. The pause doubles before each further attempt."""
 
 

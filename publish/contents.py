@@ -61,7 +61,7 @@ FILES = (
 )
 LEFT_OUT = ("envs/from_config.py", "configs/schema.py", "configs/train_sections.py")  # of a run's config
 SUFFIXES = (".py", ".j2")  # code and templates
-DATA_SUFFIXES = (".jsonl", ".txt", ".yaml", ".sql", ".npz")  # only files that the code beside them names
+DATA_SUFFIXES = (".jsonl", ".txt", ".yaml", ".npz")  # only files that the code beside them names
 VERIFIERS = "verifiers>=0.4,<0.5"  # without a version, it would be published for the old interface
 DATASETS = "datasets>=5"
 MCP = "mcp>=2,<3"  # as in the extra

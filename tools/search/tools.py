@@ -51,7 +51,9 @@ class LiteratureSpecialist(Specialist):
     sends: ClassVar[str] = "queries"
 
     snapshot: FilePath | None = Field(
-        None, min_length=1, description="a recorded snapshot (one file), or package:literature; without it, live"
+        default=None,
+        min_length=1,
+        description="a recorded snapshot (one file), or package:literature; without it, live",
     )
     live_in_training: Annotated[
         bool, Field(description="a policy may be trained with live search, whose answers change from day to day")

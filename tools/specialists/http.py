@@ -61,11 +61,15 @@ class HttpSpecialist(Specialist):
     ] = FrozenDict()
     returns: Annotated[Returns, Field(description="what the fields of a reply mean; the others are facts")] = Returns()
     unit: Annotated[Unit, Field(description="how the server reads and writes points and boxes")] = "fraction"
-    pictures: Form = Field("data_url", description="how pictures are sent: PNG as a data URL, or as Base64 alone")
+    pictures: Form = Field(
+        default="data_url", description="how pictures are sent: PNG as a data URL, or as Base64 alone"
+    )
     api_key_env: Annotated[
         str | None, Field(min_length=1, description="the environment variable with the API key; it is never saved")
     ] = None
-    timeout: float = Field(50.0, gt=0, description="seconds for all attempts of a call; less than `tool_timeout`")
+    timeout: float = Field(
+        default=50.0, gt=0, description="seconds for all attempts of a call; less than `tool_timeout`"
+    )
     attempts: Annotated[int, Field(ge=1, description="attempts of a call, with growing pauses")] = 3
     concurrency: Annotated[int, Field(ge=1, description="requests in flight at once")] = 16
     max_request: ByteSize = Field(default="32MiB", gt=0, validate_default=True, description="limit of a request")

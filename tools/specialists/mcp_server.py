@@ -63,14 +63,16 @@ class McpSettings(Section):
         str | None, Field(description="in place of `command`: the address (streamable HTTP); this machine, or https")
     ] = None
     variables: tuple[str, ...] = Field(
-        (), description="environment variables that the program sees, beside PATH, HOME, USER and the like"
+        default=(), description="environment variables that the program sees, beside PATH, HOME, USER and the like"
     )
     api_key_env: Annotated[
         str | None, Field(min_length=1, description="with `url`: the environment variable with the API key")
     ] = None
     start_timeout: Annotated[float, Field(gt=0, description="seconds for the server to start")] = 30.0
     concurrency: Annotated[int, Field(ge=1, le=256, description="calls in progress at once")] = 8
-    max_reply: ByteSize = Field("16MiB", ge=1024, validate_default=True, description="with `url`: limit of a reply")
+    max_reply: ByteSize = Field(
+        default="16MiB", ge=1024, validate_default=True, description="with `url`: limit of a reply"
+    )
 
     @property
     def server(self) -> "McpSettings":

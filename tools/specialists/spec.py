@@ -37,7 +37,7 @@ class Specialist(Section):
     kind: ClassVar[str] = ""
     sends: ClassVar[str] = "pictures"  # what goes to `address`
     description: str | None = Field(
-        None, min_length=1, description="what the model reads about the tool; default: the kind's own words"
+        default=None, min_length=1, description="what the model reads about the tool; default: the kind's own words"
     )
     max_calls: Annotated[
         int | None, Field(ge=0, description="calls of the tool in an episode; `max_calls` of the environment overrides")

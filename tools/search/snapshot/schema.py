@@ -7,9 +7,7 @@ Articles and figures are numbered by year, so that a larger id is newer. The two
 """
 
 import json
-import re
 from collections.abc import Sequence
-from importlib.resources import files
 from typing import Any, Final
 
 import msgspec
@@ -25,6 +23,8 @@ MAX_NAME, MAX_TEXT = 200, 100_000  # characters that are written: of a type or h
 MAX_PICTURE: Final = 10 * 2**20  # bytes of a figure's file
 MAX_ROW: Final = 2**24  # bytes of a row or value that SQLite reads
 
+TOKENIZER: Final = "porter unicode61 remove_diacritics 2"  # stemming in English; letters without accents
+
 ARTICLE_COLUMNS: Final = ("pmid", "title", "journal", "year", "abstract", "doi", "url", "types", "mesh", "retracted")
 FIGURE_COLUMNS: Final = ("uid", "caption", "source", "url", "pmid", "modality", "body_part")
 
@@ -32,11 +32,31 @@ FIGURE_COLUMNS: Final = ("uid", "caption", "source", "url", "pmid", "modality", 
 ARTICLE_WEIGHTS: Final = {"title": 4.0, "mesh": 2.0, "abstract": 1.0, "kinds": 0.0}
 FIGURE_WEIGHTS: Final = {"caption": 2.0, "source": 1.0, "modality": 1.0, "body_part": 1.0}
 
-_CREATE = re.compile(r"CREATE (?:UNIQUE |VIRTUAL )?(?:TABLE|INDEX) (\w+)[^;]+", re.ASCII)
-_TEXT = (files(__package__) / "schema.sql").read_text(encoding="utf-8")
-[TOKENIZER] = {*re.findall("tokenize='([^']+)'", _TEXT)}  # stemming in English; letters without accents
-# Every table and index of a snapshot, as SQLite keeps it: in one line.
-SCHEMA: Final = {match[1]: " ".join(match[0].split()).replace("( ", "(") for match in _CREATE.finditer(_TEXT)}
+_ARTICLE_FIELDS = (
+    "pmid TEXT NOT NULL, title TEXT NOT NULL, journal TEXT NOT NULL, year INTEGER, abstract TEXT NOT NULL,"
+    " doi TEXT NOT NULL, url TEXT NOT NULL, types TEXT NOT NULL, mesh TEXT NOT NULL, retracted INTEGER NOT NULL"
+)
+_FIGURE_FIELDS = (
+    "uid TEXT NOT NULL, caption TEXT NOT NULL, source TEXT NOT NULL, url TEXT NOT NULL, pmid TEXT NOT NULL,"
+    " modality TEXT NOT NULL, body_part TEXT NOT NULL"
+)
+
+
+def _write_index(name: str, columns: dict[str, float]) -> str:
+    return f"CREATE VIRTUAL TABLE {name} USING fts5({', '.join(columns)}, content='', tokenize='{TOKENIZER}')"
+
+
+# Every table and index of a snapshot; a file with any other object in its schema is not opened.
+SCHEMA: Final = {
+    "meta": "CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+    "articles": f"CREATE TABLE articles(id INTEGER PRIMARY KEY, {_ARTICLE_FIELDS})",
+    "figures": f"CREATE TABLE figures(id INTEGER PRIMARY KEY, {_FIGURE_FIELDS})",
+    "pictures": "CREATE TABLE pictures(id INTEGER PRIMARY KEY, content BLOB NOT NULL)",
+    "articles_pmid": "CREATE UNIQUE INDEX articles_pmid ON articles(pmid)",
+    "figures_uid": "CREATE UNIQUE INDEX figures_uid ON figures(uid)",
+    "article_index": _write_index("article_index", ARTICLE_WEIGHTS),
+    "figure_index": _write_index("figure_index", FIGURE_WEIGHTS),
+}
 # The tables that FTS5 makes for each index, with their SQL.
 _SHADOWS = {
     "data": "(id INTEGER PRIMARY KEY, block BLOB)",

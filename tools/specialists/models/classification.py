@@ -97,7 +97,7 @@ def _sort(shares: Mapping[str, float]) -> list[tuple[str, float]]:
 class ClassificationSpecialist(ModelSpecialist):
     """Labels of a picture with their probabilities: any model of `AutoModelForImageClassification`."""
 
-    top_k: int | None = Field(20, ge=1, description="labels shown of each head, the most probable; null: all")
+    top_k: int | None = Field(default=20, ge=1, description="labels shown of each head, the most probable; null: all")
     heads: Annotated[
         Mapping[str, tuple[str, ...]],
         Field(

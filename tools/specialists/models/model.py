@@ -39,10 +39,12 @@ class ModelSpecialist(Specialist):
     model: Annotated[FilePath, Field(min_length=1, description="a model's folder, a hub name, or `package:NAME`")]
     revision: Annotated[str | None, Field(description="branch, tag or commit of a hub model")] = None
     device: str = Field(
-        "auto", pattern=r"^(auto|cpu|cuda(:[0-9]+)?)$", description="auto (a GPU if there is one), cpu, cuda, cuda:1"
+        default="auto",
+        pattern=r"^(auto|cpu|cuda(:[0-9]+)?)$",
+        description="auto (a GPU if there is one), cpu, cuda, cuda:1",
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        "auto", description="of the weights; auto: as they are stored on a GPU, float32 on a CPU"
+        default="auto", description="of the weights; auto: as they are stored on a GPU, float32 on a CPU"
     )
     memory: Annotated[
         ByteSize | None, Field(gt=0, description="largest size of the weights in memory; a larger model is refused")
@@ -50,7 +52,9 @@ class ModelSpecialist(Specialist):
     max_batch: Annotated[int, Field(ge=1, description="most calls of concurrent episodes that are run together")] = 16
     wait: Annotated[float, Field(ge=0, le=10, description="seconds to wait for further calls after the first")] = 0.005
     timeout: float = Field(
-        20.0, gt=0, description="seconds after which a batch is given up; keep it below a third of `tool_timeout`"
+        default=20.0,
+        gt=0,
+        description="seconds after which a batch is given up; keep it below a third of `tool_timeout`",
     )
     cache: ByteSize = Field(default="64MiB", ge=0, validate_default=True, description="bytes of results that are kept")
     offload: Annotated[bool, Field(description="move the weights to the CPU while the policy is trained")] = False

@@ -190,7 +190,7 @@ class SegmentationSpecialist(ModelSpecialist):
     """Labeled regions: any model of `AutoModelForSemanticSegmentation`, or of instance or universal segmentation."""
 
     task: Literal["auto", "semantic", "instance"] = Field(
-        "auto", description="a region for each label, or for each object; auto: what the model was made for"
+        default="auto", description="a region for each label, or for each object; auto: what the model was made for"
     )
     labels: Annotated[tuple[str, ...], Field(description="labels that are shown; default: all but the background")] = ()
     threshold: Annotated[float, Field(ge=0, le=1, description="lowest score of an object (instance)")] = 0.5

@@ -179,10 +179,12 @@ class TextSpecialist(ModelSpecialist):
     """Words about a picture: any model of `AutoModelForImageTextToText`."""
 
     task: Literal["vqa", "caption", "report"] = Field(
-        "vqa", description="vqa: the call has a question; caption and report: a picture only"
+        default="vqa", description="vqa: the call has a question; caption and report: a picture only"
     )
     prompt: str | None = Field(
-        None, min_length=1, description="what the model is told; of vqa with {question} in it; default: by `task`"
+        default=None,
+        min_length=1,
+        description="what the model is told; of vqa with {question} in it; default: by `task`",
     )
     max_new_tokens: Annotated[int, Field(ge=1, description="tokens that are written at most")] = 256
 
