@@ -33,19 +33,19 @@ _LOOSE_HYPHEN = re.compile(r"(?<![^\W_])([^\W_]+)-(?!\w)(?P<before>(?= ?\w))?")
 _HANGING = re.compile(r",? (?:and|or|to)\b[^.;]{0,40}?[^\W_]-[^\W_]")  # "pre- and post-contrast"
 
 
-def read_groups(package: str, name: str) -> dict[str, str]:
-    """Return the groups of a file of phrases, such as `negation.txt`, as regular expressions."""
+def _read_groups() -> dict[str, str]:
+    """Return the groups of `negation.txt` as regular expressions."""
     groups: dict[str, str] = {}
-    for line in files(package).joinpath(name).read_text("utf-8").split("\n"):
+    for line in files(__package__).joinpath("negation.txt").read_text("utf-8").split("\n"):
         if line.startswith("[") and line.endswith("]"):
-            group = line[1:-1]
+            name = line[1:-1]
         elif line and not line.startswith("#"):
-            phrase = re.sub(r"\{([a-z]+)\}", lambda part: f"(?:{groups[part[1]]})", line)
-            groups[group] = f"{groups[group]}|{phrase}" if group in groups else phrase
+            phrase = re.sub(r"\{([a-z]+)\}", lambda group: f"(?:{groups[group[1]]})", line)
+            groups[name] = f"{groups[name]}|{phrase}" if name in groups else phrase
     return groups
 
 
-_GROUPS = read_groups(str(__package__), "negation.txt")
+_GROUPS = _read_groups()
 FILLER, SEEN, NEGATIONS, PLACES = (
     frozenset(_GROUPS[name].split("|")) for name in ("fillers", "seen", "negations", "places")
 )  # the negations are no stop words, and the words of a label that denies

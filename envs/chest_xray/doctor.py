@@ -5,15 +5,30 @@ not seen the film, so a question for the side of a finding has no answer.
 """
 
 import re
+from collections.abc import Mapping
 
-from ...rewards.negation import read_groups
 from ...utils.values import fold_text
 from ..consultation import find_facts, split_facts
 
 MAX_CHARS = 500  # of a question that are read
-_GROUPS = read_groups(str(__package__), "doctor.txt")
-FIELDS = {field: _GROUPS[field] for field in ("complaint", "smoking", "duration", "age", "history")}
-GENERAL, SIDE, PAIN, FILM = (_GROUPS[about] for about in ("general", "side", "pain", "film"))
+FIELDS: Mapping[str, str] = {
+    "complaint": r"complain\w*|symptoms?|indication|reason|why|brings?|brought|present(ed|ing|ation)?|came"
+    r"|referred|referral|prompt(ed|s)|fever\w*|cough\w*|dyspn\w*|breath\w*",
+    "smoking": r"smok\w*|tobacco|nicotine|cigar\w*|pack.years?",
+    "duration": r"how long|how many (days|weeks|months)|since|when|beg[aiu]n|started?|onset|duration|ago|acute|chronic"
+    r"|sudden\w*|quickly|lasted|length of time|days?|weeks?|months?",
+    "age": r"age|aged|old|older|elderly|young|born|birth|lived|over \d+|under \d+",
+    "history": r"history|background|conditions?|ill|illness\w*|diseases?|operations?|operated|(?<!before )surger\w*"
+    r"|cancers?|malignan\w*|tumou?rs?|comorbid\w*|asthma|copd|diabetes|tuberculosis|heart failure",
+}
+GENERAL = r"about (the|this|your) patient|clinical (information|context|picture)|tell me more"
+SIDE = r"sides?|sided|half|left|right|where|laterality|locat\w*|hemithorax|lungs?"
+PAIN = r"pain\w*|hurts?|hurting|aches?|aching|sore|tender\w*|feels?|discomfort|troubl\w*|bother\w*|symptomatic"
+FILM = (
+    r"films?|images?|pictures?|x.?rays?|radiographs?|findings?|opacit\w*|shadows?|lesions?|nodules?|effusions?|angle"
+    r"|consolidations?|pneumothora\w*|abnormal\w*|see|seen|shown?|shows|zoom|views?|tools?|classifier|answer"
+    r"|marker|letter"
+)
 
 
 def _has(pattern: str, text: str) -> bool:

@@ -63,19 +63,30 @@ class WindowPreset(Section):
         return self
 
 
-_GRAY = {
-    "brain": (128, 230), "flair": (110, 200), "t2": (140, 220), "stroke": (100, 180), "posterior_fossa": (120, 210),
-}  # fmt: skip
-_PERCENTILES: Mapping[str, tuple[float, float]] = {"mri": (1, 99.5), "mri_dark": (1, 80), "mri_bright": (50, 99.9)}
-_CT = {
-    "brain": (40, 80), "subdural": (75, 215), "bone": (400, 1800), "soft_tissue": (40, 400), "stroke": (32, 80),
-    "stroke_narrow": (40, 40), "posterior_fossa": (36, 120), "lung": (-600, 1500), "mediastinum": (50, 350),
-    "liver": (30, 150), "angiography": (300, 600),
-}  # fmt: skip
+def _window(center: float, width: float, unit: Literal["HU", "gray"] = "HU") -> WindowPreset:
+    return WindowPreset(center=center, width=width, unit=unit)
+
+
 PRESETS: Mapping[str, WindowPreset] = {
-    **{name: WindowPreset(center=center, width=width, unit="gray") for name, (center, width) in _GRAY.items()},
-    **{name: WindowPreset(percentiles=percentiles) for name, percentiles in _PERCENTILES.items()},
-    **{f"ct_{name}": WindowPreset(center=center, width=width, unit="HU") for name, (center, width) in _CT.items()},
+    "brain": _window(128, 230, "gray"),
+    "flair": _window(110, 200, "gray"),
+    "t2": _window(140, 220, "gray"),
+    "stroke": _window(100, 180, "gray"),
+    "posterior_fossa": _window(120, 210, "gray"),
+    "mri": WindowPreset(percentiles=(1, 99.5)),
+    "mri_dark": WindowPreset(percentiles=(1, 80)),
+    "mri_bright": WindowPreset(percentiles=(50, 99.9)),
+    "ct_brain": _window(40, 80),
+    "ct_subdural": _window(75, 215),
+    "ct_bone": _window(400, 1800),
+    "ct_soft_tissue": _window(40, 400),
+    "ct_stroke": _window(32, 80),
+    "ct_stroke_narrow": _window(40, 40),
+    "ct_posterior_fossa": _window(36, 120),
+    "ct_lung": _window(-600, 1500),
+    "ct_mediastinum": _window(50, 350),
+    "ct_liver": _window(30, 150),
+    "ct_angiography": _window(300, 600),
 }
 
 
@@ -109,6 +120,7 @@ Preset = Literal[*PRESETS]  # type: ignore[valid-type]
 class WindowChoice:
     """`low` and below become black, `high` and above white, linear in between; color is dropped. If `low` is the higher
     of both, high values become black.
+
     Both are in the grid's own values if `native`, else in gray levels of the displayed picture (0–255). `preset` is the
     name under which a window was asked for."""
 
