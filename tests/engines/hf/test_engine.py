@@ -101,10 +101,13 @@ def test_a_model_in_training_keeps_its_cache_and_gets_its_state_back(qwen3, play
 
 
 # ---------------------------------------------------------------------- sampling
-def test_greedy_replies_are_those_of_plain_generate(qwen3, play, strips):
+@each("penalty", [1.0, 1.3])
+def test_greedy_replies_are_those_of_plain_generate(qwen3, play, strips, penalty):
     model = qwen3.model(ends=0.0)
     chosen = {"do_sample": False, "max_new_tokens": 16, "suppress_tokens": list(qwen3.tokens.never_sampled)}
-    for episode in play(strips, strips.tasks[:4], qwen3.generator(model, temperature=0.0, max_reply_tokens=16)):
+    chosen["repetition_penalty"] = penalty
+    generator = qwen3.generator(model, temperature=0.0, repetition_penalty=penalty, max_reply_tokens=16)
+    for episode in play(strips, strips.tasks[:4], generator):
         tokens = episode.tokens
         ids = torch.tensor([tokens.prompt_ids])
         pixels = qwen3.processor.image_processor(images=[tokens.images[0].open().convert("RGB")], return_tensors="pt")
