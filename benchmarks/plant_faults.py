@@ -15,7 +15,8 @@ of a run is one JSON object.
 Kinds of faults: `off by one`, `compare` (< for <=, == for !=), `negate` (a condition), `operator` (+ for -, and for
 or), `not` (dropped), `branch` (the body of an `if` is dropped), `check` (an `if` that raises is dropped), `swap` (the
 first two arguments), `default` (of a function or a dataclass), `unit` (a factor is dropped), `call` (a statement that
-only calls is dropped), `none` (is returned). They are drawn with the seed, as many of each kind as there are.
+only calls is dropped), `none` (is returned), `word` (the first of a text of three words and more). They are drawn with
+the seed, as many of each kind as there are.
 """
 
 import argparse
@@ -62,6 +63,8 @@ def list_kinds(node: ast.AST) -> Iterator[str]:
         yield "not"
     if is_constant(node, int, float, bool):
         yield "off by one"
+    if is_constant(node, str) and len(node.value.split()) > 2:
+        yield "word"
     if isinstance(node, ast.If | ast.IfExp):
         yield "negate"
     if isinstance(node, ast.If):
@@ -74,7 +77,7 @@ def list_kinds(node: ast.AST) -> Iterator[str]:
         yield "none"
 
 
-def is_constant(node: ast.AST | None, *types: type) -> bool:
+def is_constant(node: Any, *types: type) -> bool:
     return isinstance(node, ast.Constant) and type(node.value) in types
 
 
@@ -90,6 +93,8 @@ def change(node: Any, kind: str) -> None:
         node.op, node.operand = ast.Not(), ast.UnaryOp(ast.Not(), node.operand)
     elif kind in ("off by one", "default"):
         node.value = change_value(node.value)
+    elif kind == "word":
+        node.value = node.value.replace(node.value.split()[0], "", 1)
     elif kind == "negate":
         node.test = ast.UnaryOp(ast.Not(), node.test)
     elif kind in ("branch", "check"):
@@ -129,6 +134,8 @@ def list_faults(path: str) -> list[Fault]:
                         add(default, inner, "default")
                 for line in child.body:
                     visit(ast.Module([line], []), name if inside else inner, True)
+            elif isinstance(child, ast.Expr) and is_constant(child.value, str):
+                continue  # a docstring
             elif inside:
                 for kind in list_kinds(child):
                     add(child, name, kind)
