@@ -18,6 +18,7 @@ from viewbox.rollouts.job import build_job
 from viewbox.rollouts.play import play_many
 
 TOLERANCE = {"qwen3_5": 2e-4}  # fp32, else 1e-5; its plain forward is up to 1.5e-4 from float64 (docs/engine.md)
+LOSS = {**TOLERANCE, "llava_onevision": 2e-5}  # engine and loss are 5e-6 and 8e-6 from float64, on opposite sides
 ALL = list_names("gemma3")  # files have other names than memory; sliding layers; pictures that see themselves
 TRAIN = {"max_steps": 2, "save_steps": 1, "learning_rate": 3e-2, "lr_scheduler_type": "constant"}
 LOOKS = {"name": "tests.support.looks:Looks", "max_turns": 4, "tools": ["zoom"], "num_tasks": 16}
@@ -95,7 +96,7 @@ def load(folder):
 def test_the_engine_and_the_loss_agree_and_the_run_goes_on_from_its_checkpoint_as_if_it_had_never_stopped(family, runs):
     path, folder = runs("grpo")
     steps = read_steps(folder)
-    assert max(line["sampling/logp_difference/max"] for line in steps) <= TOLERANCE.get(family.name, 1e-5)
+    assert max(line["sampling/logp_difference/max"] for line in steps) <= LOSS.get(family.name, 1e-5)
     assert all(line["grad_norm"] > 0 and line["tools/zoom/success"] == 1 for line in steps)
     whole = shutil.copytree(folder, folder.with_name(f"{folder.name}-whole"))
     run(path, f"--resume={folder}/checkpoints/checkpoint-1", name=folder.name)
