@@ -79,7 +79,7 @@ class TaskImages(Sequence[Source]):
         return self._count
 
     def add(self, found: Iterable[Source]) -> int:
-        """Add images that a tool found; returns the number of the first of them."""
+        """Add images that a tool found; return the number of the first of them."""
         first = len(self)
         self._found += found
         return first

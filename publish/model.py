@@ -128,7 +128,7 @@ def find_base(config: Config, given: str | None, *, is_adapter: bool) -> Base:
 
 
 def copy_weights(weights: Path, to: Path, base: Base) -> list[str]:
-    """Copy a model without what only this machine needs; returns the names that stay here."""
+    """Copy a model without what only this machine needs; return the names that stay here."""
     left_out = []
     for path in sorted(weights.iterdir()):
         if path.name == ADAPTER:

@@ -154,7 +154,7 @@ def _is_path(hint: Any) -> bool:
 
 
 def write_files(env: BaseMultiTurnEnv, settings: Mapping[str, Any], carried: CarriedModels) -> dict[str, Any]:
-    """Write the files that settings of `env` name into a package; returns the settings that name them there.
+    """Write the files that settings of `env` name into a package; return the settings that name them there.
 
     Raises:
         ConfigError: a setting names a folder, or a file that cannot be copied.

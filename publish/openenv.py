@@ -33,7 +33,7 @@ FILES = {  # of the folder: the template; "": an empty file
 
 
 def write_openenv(environment: str, out: str | Path, settings: Mapping[str, object] | None = None) -> list[Path]:
-    """Write the folder `out`, which must not exist or be empty; returns its files, sorted.
+    """Write the folder `out`, which must not exist or be empty; return its files, sorted.
 
     Args:
         environment: a registered name, or `package.module:Class` of a package that the image can install.

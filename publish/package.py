@@ -234,7 +234,7 @@ class PackagePlan:
 
 
 def write_package(root: Path, source: EnvironmentSource, plan: PackagePlan) -> CarriedModels:
-    """Write a package into an empty folder; returns the models, snapshots and files that travel with it. Raise
+    """Write a package into an empty folder; return the models, snapshots and files that travel with it. Raise
     `ConfigError` if a file or a setting cannot travel."""
     env, settings, module = source.env, plan.settings, plan.module
     copies, is_copied = root / module / "_vendor", plan.viewbox == "copy"

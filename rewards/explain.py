@@ -145,7 +145,7 @@ def explain_reward(reward: Any, answer: Answer, reference: Reference, episode: E
 
 
 def check_rewards(env: Any, num_tasks: int = 20) -> list[str]:
-    """Check the reward of an environment on its first `num_tasks` tasks; returns a sentence for each problem.
+    """Check the reward of an environment on its first `num_tasks` tasks; return a sentence for each problem.
     The gold answer is `env.perfect_answer(task)` if the environment has that method (boxes as fractions, nothing
     rounded), else the reference itself. It must score 1.0, in total and in every component that applies.
     `None`, an empty object and the gold answer with all fields emptied must score 0. Components that read an episode

@@ -232,7 +232,7 @@ class RolloutSession:
         yield from load(self.folder / run_folder.EPISODES)
 
     async def play(self) -> AsyncGenerator[Episode, None]:
-        """Play what is missing; yields each episode after it is stored, and closes the generator at the end."""
+        """Play what is missing; yield each episode after it is stored, and close the generator at the end."""
         job = self.job
         done = {(episode.info.get("index", -1), episode.info.get("sample", -1)) for episode in self.load_saved()}
         others = [n for n in range(len(job.tasks)) if job.only is not None and n not in job.only]
@@ -254,7 +254,7 @@ class RolloutSession:
             await job.generator.close()
 
     def write_summary(self) -> dict[str, Any]:
-        """Write summary.json, the figures of all stored episodes; returns its content."""
+        """Write summary.json, the figures of all stored episodes; return its content."""
         episodes = list(self.load_saved())
         unanswered = sum(
             not one.task.reference and (one.scores is None or one.scores.total is None) for one in episodes
@@ -280,8 +280,8 @@ class RolloutSession:
 
 @contextmanager
 def open_session(job: RolloutJob, folder: Path, *, retry_failed: bool = False) -> Iterator[RolloutSession]:
-    """Locks the folder and prepares it: a new one is started, an unfinished one is resumed. Raise `ConfigError` if
-    another process writes this folder, or it was started with other settings."""
+    """Lock the folder, and start or resume the rollout in it. Raise `ConfigError` if another process writes this folder,
+    or it was started with other settings."""
     started = time.monotonic()
     with run_folder.lock_folder(folder), log_failures(folder):
         run_folder.start_rollout(folder, job.config.model_dump(mode="json", exclude_unset=True), job.record)

@@ -316,7 +316,7 @@ def apply_tools(
     max_pixels: int = MAX_PIXELS,
     hidden: Mapping[str, object] | None = None,
 ) -> list[tuple[View, ToolResult]]:
-    """Call stateful tools in order, each on the view that the call before it left; stops after the first error.
+    """Call stateful tools in order, each on the view that the call before it left; stop after the first error.
     `hidden` are arguments that the environment would fill in.
 
     >>> steps = apply_tools(Image.new("L", (80, 40)), [("zoom", {"factor": 2}), ("crop", {"box": [0, 0, 1, 1]})])

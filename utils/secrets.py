@@ -64,7 +64,7 @@ def remember(secret: str | None) -> str | None:
 
 
 def remember_settings(value: object) -> bool:
-    """Remember the texts in nested settings whose names say that they are secrets; returns whether there are any."""
+    """Remember the texts in nested settings whose names say that they are secrets; return whether there are any."""
     if isinstance(value, Mapping):
         secret = [item for name, item in value.items() if _is_hidden(name, item) and remember(str(item))]
         return any([*secret, *(remember_settings(item) for item in value.values())])

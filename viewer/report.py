@@ -23,7 +23,7 @@ MAX_COMPARED = 4  # sets of which every pair is compared
 
 
 def write_report(sets: Sequence[EpisodeSet], out: Path) -> tuple[int, dict[str, str]]:
-    """Write the page of these sets (read already) as one file; returns its size in bytes, and its pictures.
+    """Write the page of these sets (read already) as one file; return its size in bytes, and its pictures.
     Of each picture, by its hash, it says why it is not on the page; "" if it is. The file appears whole or not at all.
 
     Raises:

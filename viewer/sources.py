@@ -114,7 +114,7 @@ def _is_plotted(name: str, value: Any) -> bool:
 
 
 def read_all(sets: Sequence[EpisodeSet]) -> int:
-    """Read what was appended to each set; returns the number of episodes of all."""
+    """Read what was appended to each set; return the number of episodes of all."""
     for episode_set in sets:
         episode_set.index.refresh()
     return sum(len(episode_set.index) for episode_set in sets)
@@ -152,7 +152,7 @@ class EpisodeIndex:
         return len(self.columns["line"])
 
     def refresh(self) -> int:
-        """Read the lines that were appended since; returns the number of new rows."""
+        """Read the lines that were appended since; return the number of new rows."""
         before, count = len(self), self._scan_lines()
         for episode in self.reader.walk(LinePart(self._next.start, count, self._next.first)):
             self._add_row(self.reader.line, episode)
@@ -205,7 +205,7 @@ class EpisodeIndex:
         }
 
     def _scan_lines(self) -> int:
-        """Note where the next lines begin; returns how many there are."""
+        """Note where the next lines begin; return how many there are."""
         count, self._end = 0, self._next.start
         with open_lines(self.folder) as file:
             file.seek(self._next.start)

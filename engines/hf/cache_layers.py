@@ -49,7 +49,7 @@ class KVCacheLayer(CacheLayerMixin):
         self.index, self.slots = index, slots
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """Allocates the tensors, with the heads, head size and dtype of the first states."""
+        """Allocate the tensors, with the heads, head size and dtype of the first states."""
         shape = (self.slots, key_states.shape[1], self.index.capacity)
         self.keys = key_states.new_zeros(*shape, key_states.shape[3])
         self.values = value_states.new_zeros(*shape, value_states.shape[3])
@@ -122,7 +122,7 @@ class KVAndStateLayer(KVCacheLayer, StateLayer):
         StateLayer.__init__(self, index, slots, number_of_states)
 
     def lazy_initialization(self, *args: Any, **kwargs: Any) -> None:
-        """Allocates what is given: keys and values come by position, states by name."""
+        """Allocate what is given: keys and values come by position, states by name."""
         (KVCacheLayer if args else StateLayer).lazy_initialization(self, *args, **kwargs)
 
 

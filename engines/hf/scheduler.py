@@ -79,7 +79,7 @@ class Scheduler:
         self.start()
 
     def start(self) -> None:
-        """Binds the scheduler to the running event loop, before the first sequence joins."""
+        """Bind the scheduler to the running event loop, before the first sequence joins."""
         self._changed = asyncio.Event()
 
     def join(self, conversation: Conversation) -> None:

@@ -130,7 +130,7 @@ def pack_source(source: Source) -> tuple[Message, memoryview]:
 
 
 def unpack_source(message: Message, array: np.ndarray) -> Source:
-    """Return the source of a message; raises for any that `pack_source` cannot have written."""
+    """Return the source of a message; raise for any that `pack_source` cannot have written."""
     import msgspec  # a worker does not need it
 
     if "order" in message:

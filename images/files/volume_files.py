@@ -120,7 +120,7 @@ def _get_affine(header: Any, sides: Sequence[int]) -> tuple[np.ndarray, list[str
 
 
 def _mend_pixdim(pixdim: np.ndarray, sides: Sequence[int]) -> list[str]:
-    """Make the sizes of voxels positive, or raise `ImageError`; returns what was changed."""
+    """Make the sizes of voxels positive, or raise `ImageError`; return what was changed."""
     notes = []
     for axis, side in enumerate(sides, 1):
         if pixdim[axis] < 0:

@@ -77,7 +77,7 @@ class Worker:
         self.memory_limit = 0
 
     def serve(self) -> bool:
-        """Decode one file; returns whether to wait for another."""
+        """Decode one file; return whether to wait for another."""
         if not (self.channel.ahead or self.waiting.poll(IDLE * 1000)):
             return False
         try:

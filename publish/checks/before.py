@@ -241,7 +241,7 @@ def find_installed(names: Sequence[str]) -> set[str]:
 
 
 def unpack_wheel(wheel: Path, site: Path, *, with_viewbox: bool) -> Path:
-    """Unpack a wheel into a new folder, with a link to the viewbox that runs; returns it."""
+    """Unpack a wheel into a new folder, with a link to the viewbox that runs; return it."""
     with open_wheel(wheel) as file:
         file.extractall(site)
     if with_viewbox and not (site / "viewbox").exists():

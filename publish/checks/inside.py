@@ -62,7 +62,7 @@ def list_tasks(env: Any) -> list[Any]:
 
 
 def import_package(project: Mapping[str, Any]) -> dict[str, object]:
-    """Import the environment's module; returns seconds, the most bytes of memory, and whether torch was loaded."""
+    """Import the environment's module; return seconds, the most bytes of memory, and whether torch was loaded."""
     started = time.monotonic()
     load_environment(project)
     return {"seconds": time.monotonic() - started, "memory": measure_memory(), "torch": bool(sys.modules.get("torch"))}

@@ -94,7 +94,7 @@ def is_project(path: str | Path) -> bool:
 
 
 def read_toml(folder: Path) -> dict[str, Any]:
-    """Read the pyproject.toml of a folder; raises `ConfigError` if it is not TOML."""
+    """Read the pyproject.toml of a folder; raise `ConfigError` if it is not TOML."""
     file = folder / "pyproject.toml"
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))

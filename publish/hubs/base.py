@@ -111,7 +111,7 @@ class Hub(Protocol):
         """Raise `ConfigError` if its client is missing, or would not send the files as they are."""
 
     def push(self, release: Release) -> str:
-        """Send a release; returns its address."""
+        """Send a release; return its address."""
 
     def fetch(self, release: Release, folder: Path) -> None:
         """Download what `push` sent into an empty folder."""

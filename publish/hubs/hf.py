@@ -73,7 +73,7 @@ class HuggingFace(Hub):
         return f"{self.address}/tree/{tag}"
 
     def _commit(self, release: Release) -> str:
-        """Make the repository hold the release and nothing else; returns the commit.
+        """Make the repository hold the release and nothing else; return the commit.
         It is called again if an answer was lost, so it looks first: the commit may have been made."""
         info = self.api.repo_info(**self.where)
         self.place.check_visibility(f"--to hf: {self.address}", is_public=not info.private)

@@ -22,7 +22,7 @@ def fill(template: str, fields: Mapping[str, str]) -> str:
 
 
 def write_files(root: Path, kind: str, files: Mapping[str, str], fields: Mapping[str, str]) -> list[Path]:
-    """Write files from templates of a kind, by their paths in `root`; returns them sorted. "": an empty file."""
+    """Write files from templates of a kind, by their paths in `root`; return them sorted. "": an empty file."""
     for path, template in files.items():
         file = root / path
         file.parent.mkdir(parents=True, exist_ok=True)

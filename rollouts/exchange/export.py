@@ -169,7 +169,7 @@ def check_push(run: Path, episodes: Path, name: str) -> None:
 
 
 def push_dataset(file: Path, name: str, environment: str, report: SelectionReport) -> str:
-    """Upload an exported Parquet file with a card; returns the address. Raise `ConfigError` if the hub refuses, or
+    """Upload an exported Parquet file with a card; return the address. Raise `ConfigError` if the hub refuses, or
     cannot be reached. The exported file stays."""
     hub = import_hub("push")
     with TemporaryDirectory(prefix="viewbox-push-") as draft:

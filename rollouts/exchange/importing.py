@@ -254,7 +254,7 @@ def _restore(record: Any, messages: Sequence[Message], report: SelectionReport, 
 
 
 def _drop_missing(data: Any, shown: set[str]) -> int:
-    """Take images whose pixels are missing out of the turns of a record; returns how many."""
+    """Take images whose pixels are missing out of the turns of a record; return how many."""
     dropped = 0
     for turn in data.get("turns") or ():
         held = [image for image in turn.get("images") or () if image["hash"] in shown]

@@ -153,7 +153,7 @@ def _open_zstd(file: Path, opened: BinaryIO, info: zipfile.ZipInfo) -> Any:
 
 
 def to_openai(sample: dict[str, Any], not_held: Counter[str]) -> list[dict[str, object]]:
-    """Return the messages of a sample in the form of the OpenAI chat interface; raises what bad input raises."""
+    """Return the messages of a sample in the form of the OpenAI chat interface; raise what bad input raises."""
     attachments = sample.get("attachments") or {}
     made: list[dict[str, object]] = []
     written: Any = sample["messages"] or sample.get("input") or ()  # of a sample that failed at once

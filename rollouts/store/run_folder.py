@@ -195,7 +195,7 @@ def _check_data(folder: Path, before: Any, now: Mapping[str, str] | None) -> Non
 
 
 def move_failed_episodes(folder: Path) -> int:
-    """Move episodes that ended with `error`, `timeout` or `cancelled` to retried.jsonl; returns their number.
+    """Move episodes that ended with `error`, `timeout` or `cancelled` to retried.jsonl; return their number.
     They then count as missing and are played again. After a kill, every line is in at least one of the two files."""
     path = folder / EPISODES / LINES
     if not os.path.lexists(path):

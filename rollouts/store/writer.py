@@ -101,7 +101,7 @@ class EpisodeWriter(AbstractContextManager["EpisodeWriter"]):
         self._stored.update(map(str, images))
 
     def append_or_error(self, episode: Episode) -> Episode:
-        """Store one episode, or in its place that it cannot be stored; returns what was stored.
+        """Store one episode, or in its place that it cannot be stored; return what was stored.
         A record may hold what no file can: a number that is not finite, or an object of a tool. Raise `StoreError` if
         nothing can be written."""
         try:
@@ -215,7 +215,7 @@ MAX_REASON = 1000  # characters kept of the reason why an episode cannot be stor
 
 
 def encode_episode(episode: Episode, place: TokenPlace | None) -> bytes:
-    """Return the line of an episode, whose tokens are in `place`; raises if it cannot be written, or not be read
+    """Return the line of an episode, whose tokens are in `place`; raise if it cannot be written, or not be read
     again."""
     data = episode.to_dict()
     for reference in layout.iter_image_dicts(data):

@@ -62,7 +62,7 @@ class ModelRequest:
 
     @property
     def key(self) -> Hashable:
-        """Names the result in the cache: the hash of the pixels as they are shown, and the arguments."""
+        """What names the result in the cache: the hash of the pixels as they are shown, and the arguments."""
         return self.picture.hash, self.arguments
 
 

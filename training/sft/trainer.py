@@ -74,7 +74,7 @@ def compute_token_weights(episode: EpisodeTokens, tokens: ChatTokens, weigh_valu
 def build_sft_batches(
     episodes: Sequence[EpisodeTokens], tokens: ChatTokens, weigh_values: bool, num_batches: int = 1
 ) -> list[dict[str, Any]]:
-    """Collates episodes into `num_batches` batches of similar length, which saves padding.
+    """Collate episodes into `num_batches` batches of similar length, which saves padding.
 
     Returns:
         What `collate` returns for each batch, and `weights`, (B, C) float: see `compute_token_weights`.
@@ -178,7 +178,7 @@ def select_usable(episodes: Iterable[Episode], tokens: ChatTokens) -> list[Episo
 def record_demonstrations(
     env: BaseMultiTurnEnv, tokens: ChatTokens, section: Demonstrations, folder: str, seed: int
 ) -> None:
-    """Play the environment's demonstrations and saves them with their tokens in `folder`; skips those in it."""
+    """Play the environment's demonstrations and save them with their tokens in `folder`; skip those in it."""
     generator = ScriptedGenerator(tokens, build_script(env, "demonstration", **section.habits))
 
     async def play(writer: EpisodeWriter) -> None:
