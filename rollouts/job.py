@@ -280,8 +280,8 @@ class RolloutSession:
 
 @contextmanager
 def open_session(job: RolloutJob, folder: Path, *, retry_failed: bool = False) -> Iterator[RolloutSession]:
-    """Lock the folder, and start or resume the rollout in it. Raise `ConfigError` if another process writes this folder,
-    or it was started with other settings."""
+    """Lock the folder, and start or resume the rollout in it. Raise `ConfigError` if another process writes it, or it
+    was started with other settings."""
     started = time.monotonic()
     with run_folder.lock_folder(folder), log_failures(folder):
         run_folder.start_rollout(folder, job.config.model_dump(mode="json", exclude_unset=True), job.record)

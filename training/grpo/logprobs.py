@@ -364,7 +364,7 @@ def _take(states: torch.Tensor, layout: Layout) -> Iterator[torch.Tensor]:
 
 
 def _can_read_both(query: torch.Tensor, value: torch.Tensor) -> bool:
-    """Return whether the kernel returns the logarithm of its sums and has a gradient through it: only the CPU's does."""
+    """Return whether the kernel returns the logarithm of its sums, with a gradient: only the CPU's does."""
     same = query.dtype == value.dtype and query.shape[-1] == value.shape[-1]
     return query.device.type == "cpu" and same and query.dtype.itemsize > 2
 
