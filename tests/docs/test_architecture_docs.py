@@ -13,7 +13,7 @@ import viewbox
 
 ROOT = Path(__file__).resolve().parents[2]
 TOML = tomllib.loads((ROOT / "pyproject.toml").read_text())
-PAGES = ("docs/architecture.md", "docs/loop.md", "CONTRIBUTING.md")
+PAGES = ("docs/architecture.md", "docs/loop.md", "CONTRIBUTING.md", "AGENTS.md")
 PLACEHOLDERS = {"envs/NAME/", "file.py", "path/to/file.py"}
 NAMED = [(page, name) for page in PAGES for name in re.findall(r"`([\w./]+)`", (ROOT / page).read_text())]
 FILES = sorted({name for _, name in NAMED if name.endswith((".py", "/", ".md", ".toml", ".yaml"))} - PLACEHOLDERS)
