@@ -23,7 +23,7 @@ VISUAL = [
 
 def test_the_page_is_what_the_code_prints():
     assert (DOCS / "tools.md").read_text() == tools_page.format_markdown(), "write it again: python docs/tools_page.py"
-    assert f"draws the {len(OURS)} tools" in (DOCS.parent / "README.md").read_text()
+    assert f"shows the {len(OURS)} tools" in (DOCS.parent / "README.md").read_text()
 
 
 def test_every_tool_is_there_and_every_module_is_a_family_with_a_sentence():
