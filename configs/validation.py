@@ -5,7 +5,7 @@ that error messages and `docs/configuration.md` agree.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
@@ -27,12 +27,7 @@ _TYPE_WORDS: dict[Any, str] = {
     dict: "a mapping",
     list: "a list",
 }
-_PLURALS = {
-    "a whole number": "whole numbers",
-    "a number": "numbers",
-    "anything": "anything",
-    "a mapping by its `type`": "mappings by their `type`",
-}
+_PLURALS = {"a whole number": "whole numbers", "a number": "numbers", "anything": "anything"}
 _SWITCHES = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}  # of YAML 1.1
 DATA_LIMITS = ("restricted", "evaluation_only")  # of a block `data`: an override can add to them only
 _LIMITS = {
@@ -56,8 +51,6 @@ def describe_type(annotation: object, metadata: Iterable[object] = ()) -> str:
     annotation, limits = _strip_annotated(annotation, metadata)
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin in (Union, UnionType):
-        if all(isinstance(one, type) and issubclass(one, BaseModel) for one in inner):
-            return "a mapping by its `type`"
         return " or ".join(describe_type(one) for one in sorted(inner, key=lambda one: one is NoneType))
     if origin is Literal:
         *others, last = (repr(word) for word in inner)
@@ -96,25 +89,19 @@ def describe_errors(error: ValidationError, expected: object, given: object) -> 
 
 def _describe_error(expected: Any, detail: Any, given: Any) -> Problem:
     kind, loc, value = detail["type"], detail["loc"], detail["input"]
-    if kind in ("extra_forbidden", "unexpected_keyword_argument", "refused_key"):
+    if kind in ("extra_forbidden", "refused_key"):
         path, annotation, _ = _follow(expected, loc[:-1], given)
         key = ".".join([*path, str(loc[-1])])
         if kind == "refused_key":
             return Problem(key, detail["msg"])
-        return Problem(key, describe_unknown("key", str(loc[-1]), _get_keys(annotation)))
+        keys = getattr(get_section_model(annotation), "model_fields", {})
+        return Problem(key, describe_unknown("key", str(loc[-1]), keys))
     path, annotation, metadata = _follow(expected, loc, given)
     if kind in ("invalid_key", "string_type") and loc and not path and isinstance(given, Mapping):
         return Problem(str(loc[0]), "a key that is not text; allowed: text")
     key, allowed = ".".join(path), describe_type(annotation, metadata)
     match kind:
-        case "union_tag_invalid":
-            tags = [tag.strip().strip("'") for tag in detail["ctx"]["expected_tags"].split(",")]
-            return Problem(key, describe_unknown("type", str(detail["ctx"]["tag"]), tags))
-        case "union_tag_not_found":
-            tag = detail["ctx"]["discriminator"].strip("'")
-            tags = [name for member in _get_members(annotation) for name in _get_tags(member, tag)]
-            return Problem(".".join([*path, tag]), f"is missing; allowed: {', '.join(sorted(tags))}")
-        case "missing" | "missing_argument":
+        case "missing":
             return Problem(key, f"is missing; allowed: {allowed}")
         case "value_error" | "assertion_error":
             reason = detail["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
@@ -140,10 +127,6 @@ def _follow(annotation: Any, loc: Sequence[Any], given: Any) -> tuple[list[str],
     path: list[str] = []
     metadata: Any = ()
     for segment in loc:
-        member = next((option for option in _get_members(annotation) if segment in _get_tags(option, "type")), None)
-        if member is not None:
-            annotation, metadata = member, ()
-            continue
         step = _step_into(annotation, segment, given)
         if step is None:
             continue
@@ -174,29 +157,6 @@ def _step_into(annotation: Any, part: Any, given: Any) -> tuple[Any, Any] | None
     if origin in (list, tuple, Sequence) and isinstance(part, int):
         return (inner[part] if origin is tuple and part < len(inner) and inner[-1] is not Ellipsis else inner[0]), ()
     return None
-
-
-def _get_members(annotation: Any) -> list[Any]:
-    annotation, _ = _strip_annotated(annotation)
-    if get_origin(annotation) not in (Union, UnionType):
-        return []
-    members = [member for member in get_args(annotation) if member is not NoneType]
-    return _get_members(members[0]) if len(members) == 1 else members
-
-
-def _get_tags(member: Any, field: str) -> tuple[Any, ...]:
-    """Return the values that a union's member allows in its tag `field`; empty if `field` is not a tag."""
-    if is_dataclass(member):
-        annotation = get_type_hints(member, include_extras=True).get(field)
-    else:
-        annotation = getattr(getattr(member, "model_fields", {}).get(field), "annotation", None)
-    return get_args(annotation) if get_origin(annotation) is Literal else ()
-
-
-def _get_keys(annotation: Any) -> Iterable[str]:
-    if is_dataclass(annotation):
-        return [field.name for field in fields(annotation)]
-    return getattr(get_section_model(annotation), "model_fields", {})
 
 
 def _strip_annotated(annotation: Any, metadata: Iterable[Any] = ()) -> tuple[Any, list[str]]:
