@@ -78,12 +78,13 @@ class Problem(NamedTuple):
         return f"{self.key}{joint}{self.text}".strip()
 
 
-def describe_errors(error: ValidationError, expected: object, given: object) -> list[Problem]:
-    """Return every mistake that pydantic found in `given`, in words; only the first one of a key."""
+def describe_errors(error: ValidationError, expected: object, given: object, path: str = "") -> list[Problem]:
+    """Return every mistake that pydantic found in `given`, in words; only the first one of a key. `path` is where it
+    stands."""
     problems: dict[str, Problem] = {}
     for detail in sorted(error.errors(), key=lambda detail: detail["type"] != "value_error"):  # our own words first
         problem = _describe_error(expected, detail, given)
-        problems.setdefault(problem.key, problem)
+        problems.setdefault(problem.key, problem._replace(key=f"{path}.{problem.key}".strip(".")))
     return list(problems.values())
 
 

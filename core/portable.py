@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
+from ..utils.sanitize import map_texts
 
 # `/data/x`, `~/x`, `$DATA/x`, `C:\x`, `\\server\x`, `file:///x`; not `/no_think`, which is a word to a model
 _ABSOLUTE = re.compile(r"(?:file:|~[\w.-]*[/\\]|\$\{?\w+\}?[/\\]|[a-z]:[/\\]|\\\\[^\\\s]|/[^/\s]+/)", re.IGNORECASE)
@@ -41,13 +42,11 @@ def hide_paths(value: object) -> Any:
     >>> hide_paths({"source": "/data/me/cases.csv", "split": "test"})
     {'source': '…/cases.csv', 'split': 'test'}
     """
-    if isinstance(value, Mapping):
-        return {hide_paths(name): hide_paths(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [hide_paths(item) for item in value]
-    if isinstance(value, str) and names_local_path(value):
-        return "…/" + re.split(r"[/\\]", value.rstrip("/\\"))[-1]
-    return value
+
+    def hide(text: str) -> str:
+        return "…/" + re.split(r"[/\\]", text.rstrip("/\\"))[-1] if names_local_path(text) else text
+
+    return map_texts(value, hide)
 
 
 def hide_paths_in(text: str) -> str:

@@ -22,7 +22,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, SkipValidation, Validat
 from pydantic_core import ArgsKwargs
 
 from .. import plugins
-from ..configs.validation import Problem, describe_errors
+from ..configs.validation import describe_errors
 from ..errors import ConfigError, describe_unknown
 from ..records import Episode
 from ..utils.importing import load_object
@@ -176,9 +176,8 @@ def _set_fields(instance: Any, cls: Any, settings: Mapping[str, Any], path: str,
         if isinstance(cause, ConfigError):  # raised in `__post_init__`; a message with a key begins with it
             joint, key = (".", f"{path}.{cause.key}") if cause.key else (": ", path)
             raise ConfigError(f"{path}{joint}{cause}", key=key) from error
-        problems = describe_errors(error, cls, settings)
-        located = [Problem(f"{path}.{problem.key}", problem.text) for problem in problems]
-        raise ConfigError("\n".join(map(str, located)), key=located[0].key) from error
+        problems = describe_errors(error, cls, settings, path)
+        raise ConfigError("\n".join(map(str, problems)), key=problems[0].key) from error
 
 
 ALLOWED = (

@@ -187,8 +187,7 @@ def _parse_endpoint_settings(values: Any, document: Document) -> EndpointSetting
     try:
         return EndpointSettings.model_validate(values)
     except ValidationError as error:
-        problem = describe_errors(error, EndpointSettings, values)[0]
-        problem = problem._replace(key=f"endpoint.{problem.key}".rstrip("."))
+        problem = describe_errors(error, EndpointSettings, values, "endpoint")[0]
         raise ConfigError(f"{document.find_place(problem.key)}: {problem}", key=problem.key) from error
 
 

@@ -8,6 +8,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from ..errors import ToolError
+from .frozen import PlainRecord
 
 
 def list_heads(path: str) -> list[str]:
@@ -20,8 +21,8 @@ def list_heads(path: str) -> list[str]:
 
 
 def follow_path(value: Any, path: str) -> Any:
-    """Return the value at a dotted path, whose keys may hold dots; a number is a place in a list, and `*` stands for
-    all places. None if there is none.
+    """Return the value at a dotted path, whose keys may hold dots; a record's fields are keys, a number is a place in
+    a list, and `*` stands for all places. None if there is none.
 
     >>> row = {"objects": [{"label": "nodule"}, {"label": "mass"}], "a.b": 3}
     >>> [follow_path(row, path) for path in ("objects.1.label", "objects.*.label", "a.b", "objects.9", "x")]
@@ -33,6 +34,8 @@ def follow_path(value: Any, path: str) -> Any:
         head = next((head for head in list_heads(path) if head in value), None)
         return None if head is None else follow_path(value[head], path[len(head) + 1 :])
     head, _, rest = path.partition(".")
+    if isinstance(value, PlainRecord):
+        return follow_path(getattr(value, head), rest) if head in value.list_fields() else None
     if not isinstance(value, list | tuple):
         return None
     if head == "*":

@@ -16,6 +16,7 @@ from ...errors import ConfigError, describe_unknown
 from ...records import Episode, RunConfig, Scores, Task, ToolCall, ToolResult, Turn
 from ...rewards.looks import VALUES, read_looks
 from ...utils.conditions import format_value, parse_condition
+from ...utils.field_paths import follow_path
 from ...utils.frozen import PlainRecord
 
 MAX_READ = 1000  # episodes whose names are kept for a message
@@ -120,25 +121,15 @@ def explain_missing(episodes: Iterable[Episode], field: str) -> str:
 
 
 def get_field(episode: Episode, field: str) -> Any:
-    """Return the value at a dotted path, or None. Keys may contain dots.
+    """Return the value at a dotted path (`follow_path`), or None.
 
     >>> from viewbox.records import Task
     >>> get_field(Episode(Task("t1", metadata={"boxes": [[0, 1]]})), "task.metadata.boxes.0")
     (0, 1)
     """
     field = expand_field(field)
-    value: Any = read_looks(episode).to_dict() if field.partition(".")[0] in LOOKED else episode
-    while field:
-        if isinstance(value, Mapping) and field in value:
-            return value[field]
-        head, _, field = field.partition(".")
-        if isinstance(value, Mapping):
-            value = value.get(head)
-        elif isinstance(value, tuple):
-            value = value[int(head)] if head.isdecimal() and int(head) < len(value) else None
-        elif isinstance(value, PlainRecord) and (head in _PROPERTIES or head in value.list_fields()):
-            value = getattr(value, head)
-            value = value() if callable(value) else value
-        else:
-            return None
-    return value
+    head, _, rest = field.partition(".")
+    if head in _PROPERTIES:
+        value = getattr(episode, head)
+        return follow_path(value() if callable(value) else value, rest)
+    return follow_path(read_looks(episode).to_dict() if head in LOOKED else episode, field)

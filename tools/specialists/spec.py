@@ -151,10 +151,8 @@ def _build_specialist(path: str, spec: Any) -> Specialist:
     try:
         return cls.model_validate(settings)
     except ValidationError as error:
-        problem = describe_errors(error, cls, settings)[0]
-        joint = f".{problem}" if problem.key else f" {problem}" if problem.text.startswith("=") else f": {problem}"
-        key = f"{path}.{problem.key}" if problem.key else path
-        raise ConfigError(f"{path}{joint}", key=key) from error
+        problem = describe_errors(error, cls, settings, path)[0]
+        raise ConfigError(str(problem), key=problem.key) from error
 
 
 def declare_tools(specialists: Mapping[str, Specialist], taken: Mapping[str, Tool]) -> dict[str, Tool]:
