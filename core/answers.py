@@ -28,14 +28,12 @@ from ..images.view import View
 from ..records import Task
 from ..utils.field_paths import BoxPath, convert_at, has_box, is_number_list
 from ..utils.frozen import sort_set, thaw
-from ..utils.json_schema import Violation, describe_allowed, find_reference, find_violation, list_types, write_path
+from ..utils.json_schema import Violation, describe_allowed, find_violation, list_options, list_types, write_path
 from .contract import AuthoredEnv, list_other_names
 from .places import get_axial_size, read_box_3d, read_image_name, settle_place, show_whole
 
-_MAX_OPTIONS = 64  # readings of a value; of those, and of references inside each other, further ones are not looked at
-_MAX_REFERENCES = 8
+_MAX_OPTIONS = 64  # readings of a value; further ones are not looked at
 _MAX_UNKNOWN, _MAX_NAME = 32, 80  # keys of an object that may be misspelt ones, and characters of each
-_OUTER = ("$ref", "allOf", "anyOf", "oneOf")
 _SCALAR = re.compile(r"true|false|null|-?(?:0|[1-9][0-9]{0,39})(?:[.][0-9]{1,40})?(?:e[-+]?[0-9]{1,3})?")
 _TYPES = {"string": str, "boolean": bool, "null": type(None), "array": list, "object": dict}
 
@@ -171,10 +169,6 @@ def _fit_model(model: type[BaseModel], answer: dict[str, Any], schema: Mapping[s
         checked = model.model_validate_json(json.dumps(answer), strict=True)  # it converts nothing: see `Coercion`
     except ValidationError as error:
         raise ToolError(_describe_refusal(error.errors(include_url=False), answer, schema)) from error
-    except RecursionError as error:
-        raise ToolError("the answer is nested too deep") from error
-    except UnicodeError as error:
-        raise ToolError(f"the answer is not Unicode: {error}") from error
     try:
         written = _sort_sets(checked, checked.model_dump(mode="json"))
     except (ValueError, RecursionError) as error:
@@ -280,7 +274,7 @@ class Coercion:
     def _convert(self, value: Any, specs: Sequence[object], path: tuple[object, ...], unknown: set[str]) -> Any:
         choice = self._choices.get(key := tuple(map(id, specs)))
         if choice is None:
-            options = [option for spec in specs for option in self._expand(spec)][:_MAX_OPTIONS]
+            options = [option for spec in specs for option in list_options(self._root, spec)][:_MAX_OPTIONS]
             choice = self._choices[key] = _Choice(options)
         if not choice.options:
             return value
@@ -317,23 +311,6 @@ class Coercion:
                 problem = describe_unknown("key", key[:_MAX_NAME], names - value.keys(), show_json)
                 raise ToolError(str(Violation(write_path(path), "properties", problem)))
         unknown.update(write_path((*path, key)) for key in strange if not choice.is_open)
-
-    def _expand(self, spec: Any, depth: int = 0) -> list[Mapping[str, Any]]:
-        """Return the schemas that a value may fit, without references and compounds."""
-        if not isinstance(spec, Mapping) or depth > _MAX_REFERENCES:
-            return [{}]
-        options: list[Mapping[str, Any]] = [{key: item for key, item in spec.items() if key not in _OUTER}]
-        every = [find_reference(self._root, str(spec["$ref"]))] if "$ref" in spec else []
-        for choices in (*([part] for part in [*every, *spec.get("allOf", ())]), spec.get("anyOf"), spec.get("oneOf")):
-            if choices:
-                inner = [option for choice in choices for option in self._expand(choice, depth + 1)]
-                options = [_merge(alternative, other) for other in options for alternative in inner][:_MAX_OPTIONS]
-        return options
-
-
-def _merge(inner: Mapping[str, Any], outer: Mapping[str, Any]) -> Mapping[str, Any]:
-    properties = {**inner.get("properties", {}), **outer.get("properties", {})}
-    return {**inner, **outer, **({"properties": properties} if properties else {})}
 
 
 class _Choice:

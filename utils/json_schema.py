@@ -19,6 +19,9 @@ from .frozen import thaw
 from .values import to_text
 
 MAX_STEPS = 500  # from a value to the part of it that does not fit, and from reference to reference
+_MAX_OPTIONS = 64  # readings of a value; of those, and of references inside each other, further ones are not looked at
+_MAX_REFERENCES = 8
+_OUTER = ("$ref", "allOf", "anyOf", "oneOf")
 _PATTERNS = RegexOptions(size_limit=2**20, dfa_size_limit=2**20)
 _BASE = "urn:answer"
 _LEAVES = frozenset({
@@ -264,6 +267,29 @@ def _resolve(text: str, pointer: str) -> Mapping[str, Any]:
             break
         pointer = reference[1:]
     return schema if isinstance(schema, dict) else {}
+
+
+def list_options(root: object, spec: Any, depth: int = 0) -> list[Mapping[str, Any]]:
+    """Return the schemas that a value may fit, without references and compounds.
+
+    >>> root = {"$defs": {"size": {"type": "number"}}}
+    >>> list_options(root, {"anyOf": [{"$ref": "#/$defs/size"}, {"type": "null"}], "default": None})
+    [{'type': 'number', 'default': None}, {'type': 'null', 'default': None}]
+    """
+    if not isinstance(spec, Mapping) or depth > _MAX_REFERENCES:
+        return [{}]
+    options: list[Mapping[str, Any]] = [{key: item for key, item in spec.items() if key not in _OUTER}]
+    every = [find_reference(root, str(spec["$ref"]))] if "$ref" in spec else []
+    for choices in (*([part] for part in [*every, *spec.get("allOf", ())]), spec.get("anyOf"), spec.get("oneOf")):
+        if choices:
+            inner = [option for choice in choices for option in list_options(root, choice, depth + 1)]
+            options = [_merge(alternative, other) for other in options for alternative in inner][:_MAX_OPTIONS]
+    return options
+
+
+def _merge(inner: Mapping[str, Any], outer: Mapping[str, Any]) -> Mapping[str, Any]:
+    properties = {**inner.get("properties", {}), **outer.get("properties", {})}
+    return {**inner, **outer, **({"properties": properties} if properties else {})}
 
 
 def find_reference(root: object, reference: str) -> Any:

@@ -7,7 +7,7 @@ cannot be run as written keeps its raw text and the reason, so that it gets an e
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import islice, starmap
@@ -18,13 +18,12 @@ from msgspec.structs import replace
 from ...errors import find_nearest, show_json
 from ...records import ToolCall
 from ...utils.frozen import Record, thaw
-from ...utils.json_schema import find_reference
+from ...utils.json_schema import list_options
 from .json_text import decode_json, parse_lenient_json, read_by_schema
 from .scan import EMPTY, Tools, find_tool, mend_name
 
 _TYPES = frozenset({"string", "number", "integer", "boolean", "array", "object", "null"})
 _KEYWORDS = frozenset({"type", "$ref", "enum", "anyOf", "allOf", "oneOf", "const", "items", "properties"})
-_MAX_REFERENCES = 8  # followed in a row
 _MAX_KEYS = 64  # of a call, of which one may be a misspelt "arguments"
 
 
@@ -134,34 +133,21 @@ def _is_properties(value: Mapping[str, Any], names: frozenset[str]) -> bool:
 @lru_cache(maxsize=64)
 def _read_fields(schema: str) -> AnswerFields:
     root = json.loads(schema)
-    top = next(_iter_objects(root, root), {})
+
+    def find(spec: object, kind: str, keyword: str) -> Mapping[str, Any] | None:
+        """Return the first schema of a kind that `spec` allows."""
+        return next((one for one in list_options(root, spec) if keyword in one or one.get("type") == kind), None)
+
+    top = find(root, "object", "properties") or EMPTY
     properties = top.get("properties", {})
-    inner = {name: next(_iter_objects(spec, root), None) for name, spec in properties.items()}
-    lists = {
-        name: next(_iter_objects(spec, root, kind="array", keyword="items"), {}) for name, spec in properties.items()
-    }
+    inner = {name: find(spec, "object", "properties") for name, spec in properties.items()}
+    lists = {name: find(spec, "array", "items") or EMPTY for name, spec in properties.items()}
     return AnswerFields(
         frozenset(properties),
         frozenset(top.get("required", ())) - {"continue"},
         tuple((name, frozenset(spec.get("properties", ()))) for name, spec in inner.items() if spec is not None),
         tuple((name, spec["minItems"]) for name, spec in lists.items() if isinstance(spec.get("minItems"), int)),
     )
-
-
-def _iter_objects(
-    spec: Any, root: Mapping[str, Any], depth: int = 0, *, kind: str = "object", keyword: str = "properties"
-) -> Iterator[Mapping[str, Any]]:
-    """Yield the schemas of a kind that `spec` allows, itself first; references outside the schema are not followed."""
-    if not isinstance(spec, Mapping) or depth > _MAX_REFERENCES:
-        return
-    if keyword in spec or spec.get("type") == kind:
-        yield spec
-    reference = spec.get("$ref")
-    if isinstance(reference, str) and reference.startswith("#/"):
-        yield from _iter_objects(find_reference(root, reference), root, depth + 1, kind=kind, keyword=keyword)
-    for choices in (spec.get("anyOf"), spec.get("oneOf"), spec.get("allOf")):
-        for choice in choices or ():
-            yield from _iter_objects(choice, root, depth + 1, kind=kind, keyword=keyword)
 
 
 _NAMES = ("name", "tool")

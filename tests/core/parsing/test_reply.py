@@ -142,7 +142,7 @@ def test_every_call_of_a_reply_is_read_in_order(text, calls, beside):
     outcome = parse_reply(text)
     wanted = [ParsedCall(ToolCall(f"call_{number}", *one)) for number, one in enumerate(calls)]
     assert [*outcome.calls] == wanted
-    assert (outcome.errors, outcome.answer) == ((), beside)
+    assert outcome.answer == beside
 
 
 @each("block, name, words", BROKEN)
@@ -151,7 +151,6 @@ def test_a_broken_call_is_kept_with_its_raw_text_and_the_reason(block, name, wor
     broken, whole = outcome.calls
     assert (broken.call.id, broken.call.name, broken.call.arguments) == ("call_0", name, block)
     assert words in broken.error
-    assert outcome.errors == (broken.error,)
     assert (whole.call.id, whole.error) == ("call_1", None)
 
 
@@ -160,7 +159,7 @@ def test_a_broken_call_is_kept_with_its_raw_text_and_the_reason(block, name, wor
     *((f'<tool_call>{{"name": "zoom", "arguments": {{"factor": {ending}', {}) for ending in ("tr", "12")),
 ])  # fmt: skip
 def test_a_call_that_is_not_whole_was_cut_off_and_is_not_run(text, options):
-    assert "cut off" in parse_reply(text, **options).errors[0]
+    assert "cut off" in parse_reply(text, **options).calls[0].error
 
 
 def test_an_unclosed_call_does_not_swallow_the_next():
