@@ -13,7 +13,7 @@ from ..records import Task
 from ..rewards import CombinedReward, IoUReward
 from ..rewards.metrics import AccuracyBy, MeanAveragePrecision, MeanScore, Metric
 from ..rewards.token_f1 import ShortAnswerReward
-from ..utils.values import normalize_label
+from ..utils.values import normalize
 from .data import DataEnv, MappedRow, TaskField
 from .data.fields import BOX, BOX_3D, INDEX, TEXT, build_boxes, build_object
 from .vqa import get_first, read_kind
@@ -116,13 +116,13 @@ class Grounding(DataEnv):
     def _read_labels(self, row: MappedRow, labels: list[Any], count: int) -> list[str]:
         if len(labels) != count:
             raise row.refuse("labels", labels, f"one label for each of the {count} boxes")
-        known = {normalize_label(name): name for name in self.classes}
+        known = {normalize(name).text: name for name in self.classes}
         for label in labels:
-            if not isinstance(label, str) or not normalize_label(label):
+            if not isinstance(label, str) or not normalize(label).text:
                 raise row.refuse("labels", label, "text")
-            if known and normalize_label(label) not in known:
+            if known and normalize(label).text not in known:
                 raise row.refuse("labels", label, f"one of: {', '.join(self.classes)}")
-        return [known.get(normalize_label(label), label) for label in labels]
+        return [known.get(normalize(label).text, label) for label in labels]
 
     def system_prompt(self, task: Task) -> str:
         return "Find what is asked for in the image. Zoom in before you answer, so that every box fits closely."

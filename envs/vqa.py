@@ -14,7 +14,7 @@ from ..rewards import CombinedReward
 from ..rewards.metrics import AccuracyBy, Among, MacroF1, MeanScore, Metric
 from ..rewards.token_f1 import ShortAnswerReward
 from ..utils.frozen import FrozenDict
-from ..utils.values import normalize_label, to_text
+from ..utils.values import normalize, to_text
 from .data import MappedRow, TaskField
 from .data.evidence import EVIDENCE, CitingEnv
 
@@ -100,7 +100,7 @@ def read_kind(row: MappedRow, name: str, value: str | None, answers: Sequence[ob
     """Return the kind of a question: as the dataset says (also `close-ended`, `Single-choice question` and the like),
     else from its choices and answers. Raise `BadRow`."""
     if value is None:
-        is_closed = all(normalize_label(to_text(answer)) in CLOSED for answer in answers)
+        is_closed = all(normalize(answer).text in CLOSED for answer in answers)
         return "choice" if choices else "closed" if is_closed else "open"
     for word in value.casefold().replace("-", " ").replace("_", " ").split():
         if (kind := _SPELLINGS.get(word, word)) in KINDS:
@@ -116,7 +116,7 @@ def _strip_choices(row: MappedRow, task: Task) -> Task:
 def read_choices(row: MappedRow, name: str, value: Sequence[object]) -> list[str]:
     """Return the choices as texts, each once. Raise `BadRow`."""
     texts = _strip_letters([to_text(item).strip() for item in value])
-    different = {normalize_label(text) for text in texts}
+    different = {normalize(text).text for text in texts}
     if not 2 <= len(texts) <= MAX_CHOICES or "" in different or len(different) < len(texts):
         raise row.refuse(name, list(value), f"2 to {MAX_CHOICES} different texts")
     return texts
@@ -136,7 +136,7 @@ def _strip_letters(texts: list[str]) -> list[str]:
 
 def get_letters(choices: Sequence[str]) -> Sequence[str]:
     """Return the letters before the choices; none if a choice is itself a letter, or a number."""
-    if any(len(label) == 1 or label.isdigit() for label in [normalize_label(text) for text in choices]):
+    if any(len(label) == 1 or label.isdigit() for label in [normalize(text).text for text in choices]):
         return ()
     return string.ascii_uppercase[: len(choices)]
 
@@ -146,11 +146,11 @@ def accept_choices(row: MappedRow, name: str, answers: Sequence[object], choices
     them."""
     known: dict[str, int] = {}
     for number, (letter, text) in enumerate(zip(string.ascii_uppercase, choices, strict=False)):
-        known |= {normalize_label(spelling): number for spelling in (letter, f"{letter}. {text}")}
-    known |= {normalize_label(text): number for number, text in enumerate(choices)}  # a choice may be a letter itself
+        known |= {normalize(spelling).text: number for spelling in (letter, f"{letter}. {text}")}
+    known |= {normalize(text).text: number for number, text in enumerate(choices)}  # a choice may be a letter itself
     numbers = list[int]()
     for answer in answers:
-        label = normalize_label(to_text(answer))
+        label = normalize(answer).text
         if label not in known:
             raise row.refuse(name, answer, f"one of the choices: {'; '.join(choices):.200}")
         numbers.append(known[label])

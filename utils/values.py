@@ -281,15 +281,6 @@ def _is_outer(character: str) -> bool:
     return character.isspace() or character == "`" or unicodedata.category(character).startswith("P")
 
 
-def normalize_label(text: str) -> str:
-    """Return the text of a label's normal form: labels are equal if these are equal.
-
-    >>> [normalize_label(text) for text in (" Seven. ", "- 7", "HER2 (–)", "pleural_effusion", "CRP ↑", "(B) no")]
-    ['seven', '-7', 'her2-', 'pleural effusion', '↑crp', 'b. no']
-    """
-    return _normalize(text).text
-
-
 def _tidy(text: str) -> str:
     """Return a text folded and without its outer punctuation; signs, letters and numbers are written in one way."""
     text = fold_text(text)

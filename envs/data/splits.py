@@ -13,7 +13,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from ...errors import BadRow, ConfigError
-from ...utils.values import fold_text, identify, normalize, normalize_label, read_number, to_text
+from ...utils.values import fold_text, identify, normalize, read_number
 from .columns import ColumnMap, ExpressionError, check_column, compile_path
 from .fields import TaskField
 from .images import IMAGE_FIELDS, get_location, list_images
@@ -215,7 +215,7 @@ def _normalize(value: object) -> object:
 
 def _is_part(value: object) -> bool:
     """Return whether a right answer may be one of several: a label or boxes, and no number, yes or no."""
-    return read_number(value) is None and normalize_label(to_text(value)) not in ("yes", "no", "maybe")
+    return read_number(value) is None and normalize(value).text not in ("yes", "no", "maybe")
 
 
 def check_contradictions(rows: Rows, columns: ColumnMap, fields: Mapping[str, TaskField], numbers: list[int]) -> None:

@@ -28,7 +28,7 @@ from ...rewards.exact_match import ExactMatchReward
 from ...rewards.fields import get_accepted_values, get_field
 from ...rewards.metrics import AccuracyBy, Metric
 from ...utils.frozen import FrozenDict
-from ...utils.values import normalize_label, read_number, to_text
+from ...utils.values import normalize, read_number, to_text
 from ..chest_xray import radiographs
 from ..chest_xray.anatomy import SPACING as FILM_SPACING
 from ..data.evidence import CITED
@@ -78,7 +78,7 @@ class LiteratureAnswerReward:
         return self._exact.explain(answer, reference)
 
     def _read_number(self, text: str, unit: str) -> float | None:
-        match = _NUMBER.fullmatch(normalize_label(text)) if len(text) <= MAX_NUMBER else None
+        match = _NUMBER.fullmatch(normalize(text).text) if len(text) <= MAX_NUMBER else None
         if match is None or (match[2] and " ".join(match[2].split()) not in SPELLINGS.get(unit, (unit,))):
             return None
         return float(match[1])

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ...configs import yaml_reader
 from ...utils.frozen import freeze
-from ...utils.values import normalize_label, to_text
+from ...utils.values import normalize, to_text
 
 COMPLETE: Final = "complete"
 NEEDS_CLARIFICATION: Final = "needs_clarification"
@@ -52,7 +52,7 @@ def find_problem(answer: Mapping[str, Any], num_choices: int) -> str | None:
     choices = answer.get("choices") or ()
     if len(choices) > num_choices:
         return f"choices: {len(choices)} are given; allowed: at most {num_choices}"
-    names = [normalize_label(choice["name"]) for choice in choices]
+    names = [normalize(choice["name"]).text for choice in choices]
     if "" in names:
         return "choices: a name is empty"
     if twice := next((name for name in names if names.count(name) > 1), None):

@@ -18,7 +18,7 @@ from ...rewards.declare import get_reward_name
 from ...rewards.explain import explain_reward
 from ...rewards.fields import get_field, to_items
 from ...rewards.lists import RankingReward
-from ...utils.values import normalize_label, to_finite_float, to_text
+from ...utils.values import normalize, to_finite_float, to_text
 from .answer import COMPLETE
 from .reasons import rate_explanation, rate_why
 from .retrieval import GENERAL, list_telling
@@ -114,7 +114,7 @@ def _rate_choices(
     is suitable."""
     if not reference.get("suitable"):
         return None
-    known = {normalize_label(name): value for name, value in reference.get(key, {}).items()}
+    known = {normalize(name).text: value for name, value in reference.get(key, {}).items()}
     scores = [rate(choice, known.get(_read_name(choice))) for choice in _list_choices(answer)]
     return sum(scores) / len(scores) if scores else 0.0
 
@@ -155,11 +155,11 @@ class GroundedReward:
         if not choices:
             broken = episode.task.reference.get("reason") == "invalid_files"
             return float(broken or any(is_on_topic(query, episode.task) for query in list_queries(episode.turns)))
-        returned = {normalize_label(name) for names in list_found(episode.turns) for name in names}
+        returned = {normalize(name).text for names in list_found(episode.turns) for name in names}
         return float(all(_read_name(choice) in returned for choice in choices))
 
     def explain_episode(self, episode: Episode) -> str:
-        returned = {normalize_label(name) for names in list_found(episode.turns) for name in names}
+        returned = {normalize(name).text for names in list_found(episode.turns) for name in names}
         strange = [_read_name(choice) for choice in _list_choices(episode.answer) if _read_name(choice) not in returned]
         return f"searches returned {len(returned)} names; not among them: {', '.join(strange) or 'none'}"
 
@@ -266,8 +266,8 @@ def select_answer(
 def describe_follow_up(reference: Mapping[str, Any], named: Sequence[str]) -> dict[str, Any]:
     """Return the reference of the answer after the user went on: what was named before is excluded. If nothing else is
     suitable, the right answer says so."""
-    after, gone = reference["follow_up"], {normalize_label(name) for name in named}
-    left = {name: gain for name, gain in after["suitable"].items() if normalize_label(name) not in gone}
+    after, gone = reference["follow_up"], {normalize(name).text for name in named}
+    left = {name: gain for name, gain in after["suitable"].items() if normalize(name).text not in gone}
     changed = {**reference, **after, "hidden": None, "suitable": left, "excluded": [*reference["excluded"], *named]}
     return changed if left else {**changed, "reason": "no_suitable_tool"}
 
@@ -320,12 +320,12 @@ def _list_choices(answer: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
 
 
 def _read_name(choice: Mapping[str, Any]) -> str:
-    return normalize_label(to_text(choice.get("name")))
+    return normalize(choice.get("name")).text
 
 
 def _names_any(answer: Mapping[str, Any] | None, names: Sequence[str]) -> bool:
     named = {_read_name(choice) for choice in _list_choices(answer)}
-    return any(normalize_label(name) in named for name in names)
+    return any(normalize(name).text in named for name in names)
 
 
 def list_queries(turns: Iterable[Turn]) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from ...errors import Unmeasurable
-from ...utils.values import identify, normalize_label, reaches, to_number, to_text
+from ...utils.values import identify, normalize, reaches, to_number, to_text
 from ..fields import LONGEST_LABEL, Answer, Reference, get_field
 
 log = logging.getLogger(__name__)
@@ -195,13 +195,13 @@ class AccuracyBy(PairMetric):
     def prepare(self, rows: Sequence[tuple[str, float | None]], groups: np.ndarray) -> PreparedMetric:
         spelled: dict[str, str] = {}  # "Brain" and "brain" are one group, under its first spelling
         for kind in sorted({kind for kind, score in rows if kind and score is not None}):
-            spelled.setdefault(normalize_label(kind), kind)
+            spelled.setdefault(normalize(kind).text, kind)
         kinds = list(spelled.values())[:MAX_KINDS]
         column = {label: number for number, label in enumerate(list(spelled)[:MAX_KINDS], 1)}
         width = len(kinds) + 1
         stats = np.zeros((len(rows), 2 * width))  # right answers in all and by kind, then pairs
         for stat, (kind, score) in zip(stats, rows, strict=True):
-            for place in {0, column.get(normalize_label(kind), 0)} if score is not None else ():
+            for place in {0, column.get(normalize(kind).text, 0)} if score is not None else ():
                 stat[place], stat[width + place] = score, 1
         names, first = ["all", *kinds], 0 if self.total else 1
         sums = sum_by_group(stats, groups)
