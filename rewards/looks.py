@@ -24,6 +24,8 @@ from ..images.shown import ShownView
 from ..records import Episode, Scores, Turn
 from ..utils.values import reaches, to_finite_float
 from . import regions
+from .fields import compute_area
+from .iou import compute_overlap
 from .marks import Mark, Views, find_marks, find_problem, get_place_fields, place_on
 from .regions import Region, Solid
 
@@ -299,7 +301,7 @@ def _find_met(golds: Sequence[Region], episode: Episode, views: Views) -> set[in
     marks = find_marks(episode.answer, "answer", get_place_fields(episode.info), views)[:MAX_LOOKS]
     boxes = [regions.to_region(mark, views) for mark in marks]
     pairs = [
-        (regions.measure_iou(region.bounds, box.bounds), number, place)
+        (compute_overlap(region.bounds, box.bounds), number, place)
         for number, region in enumerate(golds)
         for place, box in enumerate(boxes)
         if region.image == box.image
@@ -318,7 +320,7 @@ def see(look: Look, region: Region, least: float | None = None, contrast: float 
     the picture cannot be opened."""
     solid = look.extrude(region.bounds) if region.plane in (None, look.thin) else None
     share, size = 0.0 if solid is None else region.measure([solid]), region.size
-    is_on = solid is not None and reaches(share * size, HALF * min(size, regions.measure_size(solid)))
+    is_on = solid is not None and reaches(share * size, HALF * min(size, compute_area(solid)))
     if region.is_whole:
         return Sight(look, solid, share, is_on, share > 0, share > 0)
     if least is None:

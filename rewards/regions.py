@@ -7,7 +7,7 @@ import numpy as np
 
 from ..records import Episode
 from ..utils.values import reaches
-from .fields import get_field
+from .fields import compute_area, get_field
 from .marks import PLACE_FIELDS, Mark, Place, Views, find_marks, get_place_fields
 
 Solid = tuple[float, float, float, float, float, float]  # x1, y1, z1, x2, y2, z2; z of a single picture is 0 to 1
@@ -36,7 +36,7 @@ class Region(NamedTuple):
 
     @property
     def size(self) -> float:
-        return measure_size(self.parts[0]) if len(self.parts) == 1 else sum(map(measure_size, self.parts))
+        return compute_area(self.parts[0]) if len(self.parts) == 1 else sum(map(compute_area, self.parts))
 
     def measure(self, solids: Sequence[Solid]) -> float:
         """Return the share of it that lies in these boxes."""
@@ -44,7 +44,7 @@ class Region(NamedTuple):
             solids = list(dict.fromkeys(solids))[:MAX_SOLIDS]
         if len(self.parts) == 1:
             return measure_union(solids, self.parts[0])
-        sizes = [measure_size(part) for part in self.parts]
+        sizes = [compute_area(part) for part in self.parts]
         shares = (measure_union(solids, part) * size for part, size in zip(self.parts, sizes, strict=True))
         return sum(shares) / sum(sizes)
 
@@ -145,20 +145,6 @@ def _measure_share(solid: Solid, whole: Solid) -> float:
     (x1, y1, z1, x2, y2, z2), (a1, b1, c1, a2, b2, c2) = solid, whole
     x, y, z = min(x2, a2) - max(x1, a1), min(y2, b2) - max(y1, b1), min(z2, c2) - max(z1, c1)
     return x / (a2 - a1) * (y / (b2 - b1)) * (z / (c2 - c1)) if x > 0 and y > 0 and z > 0 else 0.0
-
-
-def measure_size(solid: Solid) -> float:
-    return (solid[3] - solid[0]) * (solid[4] - solid[1]) * (solid[5] - solid[2])
-
-
-def measure_iou(one: Solid, other: Solid) -> float:
-    """Return intersection over union of two boxes.
-
-    >>> measure_iou((0, 0, 0, 1, 1, 1), (0, 0, 0, 1, 0.5, 1))
-    0.5
-    """
-    both = _measure_share(one, other) * measure_size(other)
-    return both / (measure_size(one) + measure_size(other) - both)
 
 
 def _intersect(one: Solid, other: Solid) -> Solid | None:
