@@ -34,7 +34,7 @@ from ..specialists.remote import decode_picture
 from ..specialists.spec import Specialist, register_specialist
 from ..tool import Tool
 from .records import ArticleQuery, FoundImage, ImageQuery, SearchSource, SearchType
-from .wording import MAX_QUERY, TextLimits, write_articles, write_images
+from .wording import MAX_QUERY, write_articles, write_images
 
 LIVE = "https://eutils.ncbi.nlm.nih.gov"
 MAX_PIXELS = 2**20  # of a found picture that is kept
@@ -114,7 +114,6 @@ class LiteratureTools:
 
     def __init__(self, name: str, settings: LiteratureSpecialist) -> None:
         self.name, self.settings = name, settings
-        self.limits = TextLimits(settings.item_chars, settings.total_chars)
 
     @property
     def source(self) -> SearchSource:
@@ -139,7 +138,7 @@ class LiteratureTools:
         title and the part of its abstract that fits the query. Retracted articles are marked."""
         asked = ArticleQuery(_check_query(query), search_type, max_results)
         articles = list(await self.source.search_articles(asked))[:max_results]
-        text, shown = write_articles(asked, articles, self.limits)
+        text, shown = write_articles(asked, articles, self.settings.item_chars, self.settings.total_chars)
         retracted = [article.pmid for article in shown if article.retracted]
         facts = {"pmids": [article.pmid for article in shown], "retracted": retracted}
         return ToolOutput(text, facts, tells_facts=False)
@@ -158,7 +157,8 @@ class LiteratureTools:
         figures = list(await self.source.search_images(asked))[:max_results]
         loaded = await asyncio.gather(*(self._load(figure) for figure in figures))
         problems = [item if isinstance(item, str) else None for item in loaded]
-        text, shown = write_images(asked, figures, problems, self.limits)
+        most, total = self.settings.item_chars, self.settings.total_chars
+        text, shown = write_images(asked, figures, problems, most, total)
         pictures = {number: item for number, item in enumerate(loaded[: len(shown)], 1) if isinstance(item, Source)}
         if found is not None:
             found += pictures.values()

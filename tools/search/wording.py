@@ -6,7 +6,6 @@ each line begins with words of ours, so that no abstract can look like another r
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ...utils.sanitize import clean
 from .records import Article, ArticleQuery, FoundImage, ImageQuery
@@ -20,14 +19,6 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[^\W_a-z])")
 _WORD = re.compile(r"[^\W_]{3,64}")
 
 
-@dataclass(frozen=True)
-class TextLimits:
-    """Characters of the text: of one item, and of all of it."""
-
-    item: int = 500
-    total: int = 5_000
-
-
 def make_line(text: str, limit: int) -> str:
     """Return a stranger's text as one safe line, cut to `limit` characters.
 
@@ -39,9 +30,9 @@ def make_line(text: str, limit: int) -> str:
 
 
 def write_articles(
-    query: ArticleQuery, found: Sequence[Article], limits: TextLimits = TextLimits()
+    query: ArticleQuery, found: Sequence[Article], most: int = 500, total: int = 5_000
 ) -> tuple[str, list[Article]]:
-    """Return the text of a result, and the articles that are in it.
+    """Return the text of a result, of at most `total` characters, `most` of an article, and the articles in it.
 
     >>> text, shown = write_articles(ArticleQuery("sign"), [Article("7", "A sign", "J", 2020, "We saw it.")])
     >>> print(text)
@@ -53,8 +44,8 @@ def write_articles(
     if not found:
         kind = "" if query.search_type == "all" else f" with search_type = {query.search_type}"
         return f"No article found for {make_line(query.words, 80)!r}{kind}. Try fewer or other words.", []
-    items = [write_article(article, number, query.words, limits.item) for number, article in enumerate(found, 1)]
-    text, count = join_items("article", items, limits.total)
+    items = [write_article(article, number, query.words, most) for number, article in enumerate(found, 1)]
+    text, count = join_items("article", items, total)
     return text, list(found[:count])
 
 
@@ -119,7 +110,7 @@ def _join_sentences(sentences: Sequence[str], chosen: set[int]) -> str:
 
 
 def write_images(
-    query: ImageQuery, found: Sequence[FoundImage], problems: Sequence[str | None], limits: TextLimits = TextLimits()
+    query: ImageQuery, found: Sequence[FoundImage], problems: Sequence[str | None], most: int = 500, total: int = 5_000
 ) -> tuple[str, list[FoundImage]]:
     """Return the text of a result, and the figures that are in it; `problems` say why a picture cannot be shown.
 
@@ -135,10 +126,10 @@ def write_images(
         among = f" ({', '.join(asked)})" if asked else ""
         return f"No figure found for {make_line(query.words, 80)!r}{among}. Try fewer or other words.", []
     items = [
-        write_image(figure, number, problem, limits.item)
+        write_image(figure, number, problem, most)
         for number, (figure, problem) in enumerate(zip(found, problems, strict=True), 1)
     ]
-    text, count = join_items("figure", items, limits.total)
+    text, count = join_items("figure", items, total)
     return text, list(found[:count])
 
 
