@@ -19,8 +19,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from viewbox import make
+from viewbox.envs.drawn import TEST_SEEDS
 from viewbox.envs.phantom.anatomy import FIELD, ORGAN_VALUES, Lesion, draw_slice
-from viewbox.envs.phantom.env import DISPLAY, GOLD_ZOOM, TEST_SEEDS, WINDOW_WIDTH
+from viewbox.envs.phantom.env import DISPLAY, GOLD_ZOOM, WINDOW_WIDTH
 from viewbox.images.source import Source
 from viewbox.images.view import View
 

@@ -14,8 +14,7 @@ from pydantic import Field
 from ...configs.sections import FilePath
 from ...core.contract import EpisodeState
 from ...core.settings import ToolName
-from ...core.tasks import ProceduralTasks
-from ...errors import ConfigError, describe_unknown
+from ...errors import ConfigError
 from ...images.source import Source
 from ...images.task_images import TaskImage
 from ...records import Task
@@ -27,6 +26,7 @@ from ...utils.frozen import FrozenDict
 from ..consultation import reply_with_facts
 from ..data import MappedRow, TaskField
 from ..data.fields import BOX
+from ..drawn import DrawnEnv
 from ..vqa import VQA, get_first, list_spellings, write_choices
 from . import cases
 from .anatomy import SPACING
@@ -45,10 +45,7 @@ FORMS = {  # of answers in words, by kind
 }
 FIELDS = {"answer": "answer", "size_mm": "answer", "findings": "findings", "bbox": "bbox"}  # reference -> answer
 
-
-Split = Literal["train", "test"]
 Share = Annotated[float, Field(ge=0, le=0.5)]
-TEST_SEEDS = 2**31  # seeds of the split test begin here
 RIGHT = 0.5  # score of an answer from which on the use of tools counts
 SAYS = "The referring doctor says: "
 UNKNOWN = "I do not know."
@@ -59,7 +56,7 @@ ORDER = (  # where there are several specialists
 WEIGHTS = {"text": 0.25, "size": 0.25, "findings": 0.25, "box": 0.25}
 
 
-class ChestXray(VQA):
+class ChestXray(DrawnEnv, VQA):
     """Chest radiographs: findings, sides, boxes, two studies, and a doctor who answers a question back.
 
     >>> env = ChestXray(questions=["side"])
@@ -70,6 +67,7 @@ class ChestXray(VQA):
 
     name: ClassVar[str] = "chest_xray"
     evidence: ClassVar[bool] = False  # type: ignore[misc]  # its answers cite nothing
+    habits: ClassVar[tuple[str, ...]] = ("guess", "stray")
     fields: ClassVar[Mapping[str, TaskField]] = {
         **VQA.fields,
         "findings": TaskField("reference", "list", required=False, description="findings with their side; may be []"),
@@ -87,9 +85,6 @@ class ChestXray(VQA):
     questions: Annotated[
         tuple[Question, ...], Field(description="kinds of questions about drawn films, in turn. Empty: all there are")
     ] = ()
-    split: Annotated[Split, Field(description="of the drawn films: the two share none")] = "train"
-    num_tasks: Annotated[int, Field(ge=1, description="number of tasks of drawn films")] = 100_000
-    first_seed: Annotated[int, Field(ge=0, lt=TEST_SEEDS, description="seed of the first task; the next adds 1")] = 0
     difficulty: Annotated[float, Field(ge=0, le=1, description="0: clear findings; 1: faint ones")] = 0.3
     max_questions: Annotated[
         int, Field(ge=0, description="questions back that the doctor answers; a further one is the answer")
@@ -112,15 +107,18 @@ class ChestXray(VQA):
     ] = 0.0
 
     @property
-    def is_drawn(self) -> bool:
+    def draws(self) -> bool:
         return self.data.source is None
+
+    def is_drawn(self, task: Task) -> bool:
+        return self.draws and super().is_drawn(task)
 
     @property
     def has_images(self) -> bool:
-        return self.is_drawn or super().has_images
+        return self.draws or super().has_images
 
     def shows_images(self, task: Task) -> bool:
-        return (self.is_drawn and "seed" in task.metadata) or super().shows_images(task)
+        return self.is_drawn(task) or super().shows_images(task)
 
     @cached_property
     def kinds(self) -> tuple[Question, ...]:
@@ -135,12 +133,13 @@ class ChestXray(VQA):
     @cached_property
     def tasks(self) -> Sequence[Task]:  # type: ignore[override]
         check_bearing(self.bearing, self.tools, self.name)
-        if not self.is_drawn:
-            return super().tasks
-        first = self.first_seed + (TEST_SEEDS if self.split == "test" else 0)
-        return ProceduralTasks(self.num_tasks, self._make_drawn, first)
+        return super().tasks if self.draws else super(DrawnEnv, self).tasks
 
-    def _make_drawn(self, seed: int) -> Task:
+    @property
+    def cycle(self) -> int:  # type: ignore[override]
+        return len(self.kinds)
+
+    def make_drawn(self, seed: int) -> Task:
         kind = self.kinds[seed % len(self.kinds)]
         case = cases.plan_case(seed, kind)
         reference: dict[str, Any] = {"category": kind, "facts": case.facts}
@@ -162,17 +161,14 @@ class ChestXray(VQA):
             metadata["film"] = "paced" if case.device else "plain"
         return Task(f"chest_xray-{self.split}-{seed}", prompt=prompt, reference=reference, metadata=metadata)
 
-    def images(self, task: Task) -> Sequence[TaskImage]:
-        """Return the film of today, and an earlier one if the question compares two; or those of the row."""
-        if "seed" not in task.metadata or not self.is_drawn:
-            return super().images(task)
+    def draw_images(self, task: Task) -> Sequence[TaskImage]:
+        """Return the film of today, and an earlier one if the question compares two."""
         films = cases.draw_case(task.metadata["seed"], task.metadata["question"], self.difficulty)
         return [Source.of(film.pixels, spacing=(SPACING, SPACING), display=DISPLAY) for film in films]
 
     def count_images(self, task: Task) -> int:
-        if "seed" not in task.metadata or not self.is_drawn:
-            return super().count_images(task)
-        return 2 if task.metadata["question"] == "compare" else 1
+        is_pair = self.is_drawn(task) and task.metadata["question"] == "compare"
+        return 2 if is_pair else super().count_images(task)
 
     def read_row(self, row: MappedRow) -> Task:
         task = super().read_row(row)
@@ -204,13 +200,13 @@ class ChestXray(VQA):
         return ("bbox",) if self.answer_form == "json" and "box" in self._list_asked() else ()
 
     def _list_asked(self) -> set[str]:
-        if self.is_drawn:
+        if self.draws:
             return {{"findings": "findings", "place": "box"}.get(kind, "text") for kind in self.kinds}
         names = {"answer": "text", "findings": "findings", "bbox": "box"}
         return {names[field] for field in self.data.columns if field in names} or {"text"}
 
     def tools_of(self, task: Task) -> tuple[str, ...]:
-        single = self.is_drawn and self.count_images(task) == 1
+        single = self.draws and self.count_images(task) == 1
         return tuple(name for name in super().tools_of(task) if name != "open_image" or not single)
 
     def system_prompt(self, task: Task) -> str:
@@ -243,7 +239,7 @@ class ChestXray(VQA):
         return self.max_questions > 0 and self.max_turns > 1
 
     def hidden_arguments(self, task: Task, tool: str) -> Mapping[str, object]:
-        return {"case": describe_case(task) if self.is_drawn else {}}
+        return {"case": describe_case(task) if self.draws else {}}
 
     def on_answer(self, state: EpisodeState, answer: Mapping[str, object]) -> str | None:
         """Return what the doctor says to a question back: facts of the task, never what the film shows."""
@@ -310,7 +306,7 @@ class ChestXray(VQA):
         metrics: dict[str, Metric] = {"accuracy": AccuracyBy(exact, "category")}
         if "findings" in self._list_asked():
             metrics["findings"] = MeanScore(self._answer_reward.components["findings"].reward, "findings_f1")
-        if "size" in self.kinds and self.is_drawn:
+        if "size" in self.kinds and self.draws:
             metrics["size"] = MeanScore(self._answer_reward.components["size"].reward, "size_score")
         if self.boxes:
             metrics["box"] = MeanAveragePrecision("bbox")
@@ -332,7 +328,7 @@ class ChestXray(VQA):
 
     def oracle(self, task: Task) -> tuple[str, ...]:
         """Return a question back if the answer needs one; then calls of the tools in `bearing`, or else a zoom."""
-        if not self.is_drawn or self.max_turns < 3:
+        if not self.draws or self.max_turns < 3:
             return ()
         if "film" in task.metadata:
             return ask_best_reader(task, self.tools_of(task))
@@ -341,17 +337,15 @@ class ChestXray(VQA):
     def demonstration(self, task: Task, seed: int, *, guess: float = 0, stray: float = 0, **more: float) -> list[str]:
         """Return the oracle's looks and the right answer; of a share `guess` no look, of a share `stray` one at a tool
         that does not bear on the question, and then the right answer of another task."""
-        for name in more:
-            raise ConfigError(f"{self.name}: {describe_unknown('habit', name, ('guess', 'stray'))}", key=name)
+        self.check_habits(more)
         rng = np.random.default_rng([seed, 2])
         draw = rng.random()
-        if self.is_drawn and "film" in task.metadata:  # whom to believe is never shown
+        if self.draws and "film" in task.metadata:  # whom to believe is never shown
             return tell_and_repeat(task, self.tools_of(task), rng, guess, is_text=self.answer_form == "text")
-        if draw >= guess + stray or not self.is_drawn:
+        if draw >= guess + stray or not self.draws:
             return [*self.oracle(task), self.write_answer(task)]
         looks = () if draw < guess else write_stray_look(self, task, rng)
-        other = self._make_drawn(task.metadata["seed"] + len(self.kinds) * int(rng.integers(1, 1000)))
-        return [*looks, self.write_answer(other)]
+        return [*looks, self.write_answer(self.draw_other(task, rng))]
 
 
 MAX_FINDINGS, MAX_LENGTH = 100, 200  # of an answer; characters of a finding

@@ -13,10 +13,10 @@ import cv2
 import numpy as np
 
 from ...errors import ConfigError
+from ..drawn import Split
 
 Label = Literal["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 LABELS: tuple[Label, ...] = get_args(Label)
-Split = Literal["train", "test"]
 TEST_SHARE = 0.25
 BACKGROUND, INK = 70.0, 150.0  # gray levels: the mean of the canvas, and what full ink adds
 

@@ -11,18 +11,17 @@ from PIL import Image
 from pydantic import BaseModel, Field, StrictFloat
 
 from ...configs import yaml_reader
-from ...core.base import BaseMultiTurnEnv
 from ...core.settings import SeenAt
 from ...core.tasks import ProceduralTasks
-from ...errors import ConfigError, describe_unknown
 from ...images.resample import fit_size
 from ...images.task_images import TaskImage
 from ...records import Task
 from ...rewards import CombinedReward, ExactMatchReward, IoUReward
 from ...rewards.metrics import Accuracy, MacroF1, MeanAveragePrecision, Metric
 from ...utils.frozen import FrozenDict
+from ..drawn import DrawnEnv
 from . import viewer
-from .canvas import CanvasDifficulty, Label, Split, draw_canvas, place_digit
+from .canvas import CanvasDifficulty, Label, draw_canvas, place_digit
 
 
 class DigitAnswer(BaseModel):
@@ -32,7 +31,7 @@ class DigitAnswer(BaseModel):
     bbox: tuple[StrictFloat, StrictFloat, StrictFloat, StrictFloat]
 
 
-class Digits(BaseMultiTurnEnv):
+class Digits(DrawnEnv):
     """A real handwritten digit on a large noisy canvas: visible in the overview, but readable only after a zoom.
 
     >>> env = Digits(split="test")
@@ -50,6 +49,7 @@ class Digits(BaseMultiTurnEnv):
     }
 
     right: ClassVar[Mapping[str, float]] = {"label": 1.0}
+    habits: ClassVar[tuple[str, ...]] = tuple(viewer.Habits.__dataclass_fields__)
 
     max_turns = 4
     tools = ("zoom",)
@@ -60,9 +60,6 @@ class Digits(BaseMultiTurnEnv):
     templates = FrozenDict(yaml_reader.read_shipped(__package__, "templates.yaml"))
     boundary = False  # its only tool returns no text that others wrote
 
-    split: Annotated[Split, Field(description="the two splits share no handwritten image")] = "train"
-    num_tasks: Annotated[int, Field(ge=1, description="number of tasks")] = 100_000
-    first_seed: Annotated[int, Field(ge=0, description="seed of the first task; each next task adds 1")] = 0
     canvas: Annotated[int, Field(ge=32, description="side of the picture in pixels")] = 192
     digit: Annotated[int, Field(ge=8, description="side of the digit in pixels")] = 8
     noise: Annotated[float, Field(ge=0, description="standard deviation, in gray levels of 255")] = 12.0
@@ -86,9 +83,9 @@ class Digits(BaseMultiTurnEnv):
 
     @property
     def tasks(self) -> ProceduralTasks:
-        return ProceduralTasks(self.num_tasks, self._task, self.first_seed)
+        return ProceduralTasks(self.num_tasks, self.make_drawn, self.first_seed)  # the splits share no digit
 
-    def _task(self, seed: int) -> Task:
+    def make_drawn(self, seed: int) -> Task:
         number, label, (left, top, side) = place_digit(seed, self.split, self.difficulty)
         box = tuple(value / self.canvas for value in (left, top, left + side, top + side))
         metadata = {"seed": seed, "split": self.split, "image": number}
@@ -105,12 +102,7 @@ class Digits(BaseMultiTurnEnv):
     def user_message(self, task: Task) -> str:
         return str(task.prompt.get("question", "Which digit is it, and where?"))
 
-    def count_images(self, task: Task) -> int:
-        return 1 if "seed" in task.metadata else len(task.images)
-
-    def images(self, task: Task) -> Sequence[TaskImage]:
-        if "seed" not in task.metadata:
-            return task.images
+    def draw_images(self, task: Task) -> Sequence[TaskImage]:
         return [Image.fromarray(draw_canvas(task.metadata["seed"], task.metadata["split"], self.difficulty))]
 
     def gold_answer(self, task: Task) -> dict[str, object]:
@@ -121,8 +113,5 @@ class Digits(BaseMultiTurnEnv):
         return (viewer.write_gold_look(self, task),)
 
     def demonstration(self, task: Task, seed: int, **habits: float) -> list[str]:
-        allowed = viewer.Habits.__dataclass_fields__
-        for name in habits:
-            if name not in allowed:
-                raise ConfigError(f"digits: {describe_unknown('habit', name, allowed)}", key=name)
+        self.check_habits(habits)
         return viewer.write_demonstration(self, task, seed, viewer.Habits(**habits))

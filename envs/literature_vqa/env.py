@@ -10,15 +10,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
-import numpy as np
 from pydantic import Field
 
 from ...configs.sections import FilePath
-from ...core.base import BaseMultiTurnEnv, get_offered_tools
+from ...core.base import get_offered_tools
 from ...core.contract import EpisodeState, StepResult
 from ...core.messages import write_call
-from ...core.tasks import ProceduralTasks
-from ...errors import ConfigError, describe_unknown
 from ...images.source import Source
 from ...images.task_images import TaskImage
 from ...records import Reply, Task, Turn
@@ -33,6 +30,7 @@ from ..chest_xray import radiographs
 from ..chest_xray.anatomy import SPACING as FILM_SPACING
 from ..data.evidence import CITED
 from ..data.fields import build_object
+from ..drawn import DrawnEnv
 from ..phantom import anatomy
 from ..phantom.anatomy import ORGAN_VALUES
 from ..phantom.env import DISPLAY, WINDOW_WIDTH
@@ -91,7 +89,6 @@ def name_numbers(answer: Mapping[str, Any], turns: Sequence[Turn]) -> dict[str, 
     return {**answer, "evidence": [numbers.get(to_text(one).strip(), one) for one in answer.get("evidence") or ()]}
 
 
-TEST_SEEDS = 2**31  # seeds of the split test begin here
 ANSWER_SHARE = 0.35  # of the reward for a right answer that cites nothing
 FILM_NOTE = "The patient's left is on the right of the picture."
 SLICE_NOTE = "A solid lesion is a round spot, a little darker than its organ all over. A ring is no lesion."
@@ -103,7 +100,7 @@ FORMS = {
 }
 
 
-class LiteratureVQA(BaseMultiTurnEnv):
+class LiteratureVQA(DrawnEnv):
     """Questions about a drawn film or slice that only an invented literature can answer, with citations.
 
     >>> env = LiteratureVQA(questions=["dose"], unanswerable=0)
@@ -126,9 +123,6 @@ class LiteratureVQA(BaseMultiTurnEnv):
     max_pixels = 224 * 224
     specialists = FrozenDict(search=FrozenDict(kind="literature", snapshot="package:literature"))
 
-    split: Annotated[world.Split, Field(description="the two splits share no topic of the literature")] = "train"
-    num_tasks: Annotated[int, Field(ge=1, description="number of tasks")] = 100_000
-    first_seed: Annotated[int, Field(ge=0, lt=TEST_SEEDS, description="seed of the first task; the next adds 1")] = 0
     questions: Annotated[
         tuple[world.Question, ...], Field(description="kinds of questions, in turn. Empty: all there are")
     ] = ()
@@ -154,9 +148,8 @@ class LiteratureVQA(BaseMultiTurnEnv):
         return self.questions or world.QUESTIONS
 
     @property
-    def tasks(self) -> ProceduralTasks:
-        first = self.first_seed + (TEST_SEEDS if self.split == "test" else 0)
-        return ProceduralTasks(self.num_tasks, self._make_task, first)
+    def cycle(self) -> int:  # type: ignore[override]
+        return len(self.kinds)
 
     def plan(self, task: Task) -> world.LiteratureCase:
         return self._plan(task.metadata["seed"], task.metadata["question"])
@@ -164,7 +157,7 @@ class LiteratureVQA(BaseMultiTurnEnv):
     def _plan(self, seed: int, question: world.Question) -> world.LiteratureCase:
         return world.plan_case(seed, question, self.split, self.unanswerable, self.difficulty, self.facts, self.told)
 
-    def _make_task(self, seed: int) -> Task:
+    def make_drawn(self, seed: int) -> Task:
         question = self.kinds[seed % len(self.kinds)]
         case = self._plan(seed, question)
         answerable = case.answer != world.UNKNOWN
@@ -186,13 +179,8 @@ class LiteratureVQA(BaseMultiTurnEnv):
         metadata = {"seed": seed, "split": self.split, "question": question, "status": case.fact.status}
         return Task(f"literature_vqa-{self.split}-{seed}", prompt=prompt, reference=reference, metadata=metadata)
 
-    def count_images(self, task: Task) -> int:
-        return 1 if "seed" in task.metadata else len(task.images)
-
-    def images(self, task: Task) -> Sequence[TaskImage]:
-        """Return the patient's film, or a slice in Hounsfield units; of one's own task its images."""
-        if "seed" not in task.metadata:
-            return task.images
+    def draw_images(self, task: Task) -> Sequence[TaskImage]:
+        """Return the patient's film, or a slice in Hounsfield units."""
         seed = task.metadata["seed"]
         if task.metadata["question"] == "class":
             drawn = world.draw_case_slice(seed, self.difficulty)
@@ -202,7 +190,7 @@ class LiteratureVQA(BaseMultiTurnEnv):
 
     def system_prompt(self, task: Task) -> str:
         seen = SLICE_NOTE if task.metadata.get("question") == "class" else FILM_NOTE
-        is_drawn = "seed" in task.metadata
+        is_drawn = self.is_drawn(task)
         invented = " The diseases, drugs and devices are invented, so search for them." if is_drawn else ""
         return (
             f"You answer a question about a patient's picture with the help of the literature.{invented} A newer "
@@ -236,17 +224,6 @@ class LiteratureVQA(BaseMultiTurnEnv):
     def oracle(self, task: Task) -> tuple[str, ...]:
         """Return a search for the topic, and then a look at the place that the answer depends on."""
         return write_looks(self, task) if self.max_turns > 2 else ()
-
-    def demonstration(self, task: Task, seed: int, *, guess: float = 0.0, **unknown: float) -> list[str]:
-        """Return the oracle's looks and the right answer; of a share `guess` no look and the right answer of another
-        task."""
-        for name in unknown:
-            raise ConfigError(f"{self.name}: {describe_unknown('habit', name, ('guess',))}", key=name)
-        rng = np.random.default_rng([seed, 2])
-        if rng.random() >= guess:
-            return [*self.oracle(task), self.write_answer(task)]
-        other = self._make_task(task.metadata["seed"] + len(self.kinds) * int(rng.integers(1, 1000)))
-        return [self.write_answer(other)]
 
 
 SLICE_ZOOM, FILM_ZOOM = 4.0, 2.0

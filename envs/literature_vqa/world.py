@@ -19,13 +19,13 @@ from ...errors import ConfigError
 from ...utils.frozen import freeze
 from ..chest_xray.anatomy import SIDES, Side
 from ..chest_xray.radiographs import Film, Finding, Label, draw_film
+from ..drawn import Split
 from ..phantom.anatomy import PhantomSlice, draw_slice
 
 Question = Literal["shows", "therapy", "dose", "effect", "cause", "class", "limit"]
 QUESTIONS: tuple[Question, ...] = get_args(Question)
 Status = Literal["known", "confirmed", "revised", "disputed", "retracted", "unreported", "absent"]
 ANSWERABLE: tuple[Status, ...] = ("known", "confirmed", "revised", "disputed")
-Split = Literal["train", "test"]
 TopicKind = Literal["disease", "exposure", "classification", "device"]
 FOCAL: tuple[Label, ...] = ("effusion", "pneumothorax", "consolidation", "nodule")
 _SENTENCES: Any = yaml_reader.read_shipped(__package__, "sentences.yaml")

@@ -7,11 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import BaseModel, Field
 
-from ...core.base import BaseMultiTurnEnv
 from ...core.messages import write_call
 from ...core.settings import SeenAt
-from ...core.tasks import ProceduralTasks
-from ...errors import ConfigError, describe_unknown
 from ...images.coordinates import from_unit
 from ...images.resample import fit_size
 from ...images.source import Source
@@ -21,14 +18,13 @@ from ...rewards import CombinedReward, ExactMatchReward, IoUReward
 from ...rewards.combined import IfGold
 from ...rewards.metrics import Accuracy, MeanAveragePrecision, Metric
 from ..chest_xray.rewards import SizeReward
+from ..drawn import DrawnEnv
 from .anatomy import FIELD, ORGAN_VALUES, SIZE, SPACING, Lesion, PhantomSlice, draw_slice
 
 Question = Literal["presence", "place", "size", "all", "kind"]
-Split = Literal["train", "test"]
 WINDOW_WIDTH = 30  # HU: in it a lesion of 4 HU is 34 gray levels darker than its organ
 DISPLAY = (-1024.0, 3071.0)  # HU: the 12 bits of a scanner; a gray level is 16 HU wide
 GOLD_ZOOM = 4.0
-TEST_SEEDS = 2**31  # seeds of the split test begin here
 _draw = lru_cache(maxsize=64)(draw_slice)
 QUESTIONS: Mapping[str, str] = {
     "presence": 'Does the slice show a solid lesion? Answer "lesion": yes or no; bbox and diameter_mm are null.',
@@ -48,7 +44,7 @@ class PhantomAnswer(BaseModel):
     diameter_mm: float | None = Field(default=None, description="its diameter in millimeters")
 
 
-class Phantom(BaseMultiTurnEnv):
+class Phantom(DrawnEnv):
     """A drawn CT slice with solid lesions among rings that look alike from afar, all fainter than a gray level.
 
     >>> env = Phantom(question="all", difficulty=0.5)
@@ -63,6 +59,7 @@ class Phantom(BaseMultiTurnEnv):
     metrics: ClassVar[Mapping[str, Metric]] = {"lesion": Accuracy("lesion"), "box": MeanAveragePrecision("bbox")}
 
     right: ClassVar[Mapping[str, float]] = {"lesion": 1.0}
+    cycle: ClassVar[int] = 3
 
     max_turns = 6
     tools = ("window_level", "zoom", "measure", "get_intensity_stats", "undo")
@@ -70,9 +67,6 @@ class Phantom(BaseMultiTurnEnv):
     max_pixels = 112 * 112
     seen_at = SeenAt(scale=0.4, contrast=3)
 
-    split: Annotated[Split, Field(description="the two splits share no slice")] = "train"
-    num_tasks: Annotated[int, Field(ge=1, description="number of tasks")] = 100_000
-    first_seed: Annotated[int, Field(ge=0, lt=TEST_SEEDS, description="seed of the first task; the next adds 1")] = 0
     difficulty: Annotated[
         float, Field(ge=0, le=1, description="0: large, dark lesions and few rings; 1: small, faint ones and many")
     ] = 0.5
@@ -83,12 +77,7 @@ class Phantom(BaseMultiTurnEnv):
         ),
     ] = "mixed"
 
-    @property
-    def tasks(self) -> ProceduralTasks:
-        first = self.first_seed + (TEST_SEEDS if self.split == "test" else 0)
-        return ProceduralTasks(self.num_tasks, self._task, first)
-
-    def _task(self, seed: int) -> Task:
+    def make_drawn(self, seed: int) -> Task:
         kind = ("presence", "place", "size")[seed % 3] if self.question == "mixed" else self.question
         wanted = kind in ("place", "size") or bool(np.random.default_rng([seed, 11]).random() < 0.5)
         drawn = _draw(seed, self.difficulty, has_lesion=wanted)
@@ -120,13 +109,8 @@ class Phantom(BaseMultiTurnEnv):
             "the window to the organ and zoom in before you answer."
         )
 
-    def count_images(self, task: Task) -> int:
-        return 1 if "seed" in task.metadata else len(task.images)
-
-    def images(self, task: Task) -> Sequence[TaskImage]:
-        """Return the slice, in Hounsfield units, shown over their whole range at first; of an own task its images."""
-        if "seed" not in task.metadata:
-            return task.images
+    def draw_images(self, task: Task) -> Sequence[TaskImage]:
+        """Return the slice, in Hounsfield units, shown over their whole range at first."""
         drawn = _draw(task.metadata["seed"], self.difficulty, has_lesion=task.metadata["has_lesion"])
         return [Source.of(drawn.pixels, unit="HU", spacing=(SPACING, SPACING), display=DISPLAY)]
 
@@ -147,17 +131,6 @@ class Phantom(BaseMultiTurnEnv):
     def _write_point(self, spot: Lesion) -> list[float]:
         size = fit_size(SIZE, SIZE, self.max_pixels, self.pixel_multiple)
         return list(from_unit((spot.x / FIELD, spot.y / FIELD), self.coordinates, size))
-
-    def demonstration(self, task: Task, seed: int, *, guess: float = 0.0, **unknown: float) -> list[str]:
-        """Return the oracle's calls and the right answer; of a share `guess`, no call and the right answer of another
-        task."""
-        for name in unknown:
-            raise ConfigError(f"phantom: {describe_unknown('habit', name, ('guess',))}", key=name)
-        rng = np.random.default_rng([seed, 2])
-        if rng.random() >= guess:
-            return [*self.oracle(task), self.write_answer(task)]
-        other = self._task(task.metadata["seed"] + 3 * int(rng.integers(1, 1000)))  # the same question
-        return [self.write_answer(other)]
 
 
 def _find_spot(drawn: PhantomSlice, seed: int) -> Lesion:

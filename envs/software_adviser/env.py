@@ -15,10 +15,8 @@ from msgspec.structs import replace
 from pydantic import Field
 
 from ...configs.sections import FilePath
-from ...core.base import BaseMultiTurnEnv
 from ...core.contract import EpisodeState, StepResult, Toolbox
-from ...core.tasks import ProceduralTasks
-from ...errors import BadRow, ConfigError, describe_unknown
+from ...errors import BadRow, ConfigError
 from ...images.task_images import TaskImage, open_source
 from ...network.data_policy import check_may_leave
 from ...records import Reply, Task
@@ -31,12 +29,13 @@ from ...utils.values import is_null
 from ..consultation import reply_with_facts
 from ..data.settings import DataSettings
 from ..data.sources import open_rows
+from ..drawn import DrawnEnv
 from . import demonstrations
 from .answer import ANSWER, OVER_QUOTA, UNREAD, find_problem, name_numbers, normalize_answer
 from .catalogue import SHIPPED, SoftwareTool, read_catalogue
 from .files import describe_file
 from .generator import RequestGenerator
-from .phrases import HIDDEN_KINDS, LEVELS, HiddenKind, Level, Split
+from .phrases import HIDDEN_KINDS, LEVELS, HiddenKind, Level
 from .reasons import describe_tool, list_missing
 from .repositories import API_HOST, Repositories, read_facts
 from .request import REASONS, SUITABLE, Reason, Request
@@ -47,8 +46,6 @@ from .tools import ADVISER_TOOLS, ASK_GITHUB, MAX_TOTAL_CALLS, SearchContext
 from .wishes import ANSWERS, has_fact, read_wishes
 
 Shown = Literal["tasks", "modalities", "dimensions", "formats", "license", "gpu", "demo", "repository"]
-TEST_SEEDS = 2**31  # seeds of the split test begin here
-HABITS = ("guess", "ask", "stray")  # of demonstrations
 RETRIES = 3  # of an answer that cannot be used
 LEAST_GRADE = 40  # lower grades are no part of a reference: they count as 0
 NO_ANSWER = "I do not know."  # of the user
@@ -57,7 +54,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1, le=20)]
 
 
-class SoftwareAdviser(BaseMultiTurnEnv):
+class SoftwareAdviser(DrawnEnv):
     """Recommend imaging software from a catalogue for a task in a user's words and a preview of the image.
 
     >>> env = SoftwareAdviser()
@@ -70,6 +67,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
     name: ClassVar[str] = "software_adviser"
     answer: ClassVar[Any] = ANSWER
     metrics: ClassVar[Mapping[str, Metric]] = {}
+    habits: ClassVar[tuple[str, ...]] = ("guess", "ask", "stray")
 
     max_turns = 16
     tools = cast(tuple[str, ...], ADVISER_TOOLS)  # an environment holds their names
@@ -77,15 +75,10 @@ class SoftwareAdviser(BaseMultiTurnEnv):
     max_malformed = RETRIES + 1
     max_pixels = 256 * 256
 
-    split: Annotated[Split, Field(description="the two share no software that is right, and no phrase of a user")] = (
-        "train"
-    )
-    num_tasks: Annotated[int, Field(ge=1, description="number of tasks")] = 100_000
     requests: Annotated[
         FilePath | None,
         Field(description="a table of your own requests, which are played and not scored: `words`, and perhaps `file`"),
     ] = None
-    first_seed: Annotated[int, Field(ge=0, lt=TEST_SEEDS, description="seed of the first task; the next adds 1")] = 0
     catalogue: Annotated[
         FilePath | None, Field(description="file of your own catalogue (.jsonl); default: the shipped one")
     ] = None
@@ -177,12 +170,9 @@ class SoftwareAdviser(BaseMultiTurnEnv):
 
     # ------------------------------------------------------------------ tasks
     @cached_property
-    def tasks(self) -> Sequence[Task]:
+    def tasks(self) -> Sequence[Task]:  # type: ignore[override]
         """Requests without end, each from its seed; or your own."""
-        if self.requests is not None:
-            return tuple(self._read_requests(self.requests))
-        first = self.first_seed + (TEST_SEEDS if self.split == "test" else 0)
-        return ProceduralTasks(self.num_tasks, self._make_task, first)
+        return super().tasks if self.requests is None else tuple(self._read_requests(self.requests))
 
     def _read_requests(self, path: str) -> Iterator[Task]:
         rows = open_rows(DataSettings(source=path))
@@ -204,7 +194,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
     def get_request(self, task: Task) -> Request:
         """Return the request of a task, with the facts that the model does not see; once its user went on, the one
         after that."""
-        if "seed" in task.metadata:
+        if self.is_drawn(task):
             request = self.make_request(task.metadata["seed"])
             return request.follow_up or request if "answers" in task.prompt else request
         known = self._get_file(task)
@@ -225,7 +215,7 @@ class SoftwareAdviser(BaseMultiTurnEnv):
     def make_request(self) -> Callable[[int], Request]:
         return lru_cache(maxsize=1024)(self._generator.make)
 
-    def _make_task(self, seed: int) -> Task:
+    def make_drawn(self, seed: int) -> Task:
         request, places = self.make_request(seed), _take(self.num_choices, seed)
         reference: dict[str, Any] = {
             "category": request.reason or request.status,
@@ -257,11 +247,8 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         facts = {name: describe_tool(self.software[name], request.task) for name in gains}
         return {**about, "suitable": gains, "grades": grades, "demos": demos, "facts_of": facts}
 
-    def count_images(self, task: Task) -> int:
-        return 1 if "seed" in task.metadata else len(task.images)
-
-    def images(self, task: Task) -> Sequence[TaskImage]:
-        return [draw_preview(self.get_request(task))] if "seed" in task.metadata else task.images
+    def draw_images(self, task: Task) -> Sequence[TaskImage]:
+        return [draw_preview(self.get_request(task))]
 
     # ------------------------------------------------------------------ tools
     def hidden_arguments(self, task: Task, tool: str) -> Mapping[str, object]:
@@ -384,10 +371,8 @@ class SoftwareAdviser(BaseMultiTurnEnv):
         needless one. `stray`: share in which the search is for the facts of another request, and its first hit is
         recommended.
         """
-        for name in habits:
-            if name not in HABITS:
-                raise ConfigError(f"{self.name}: {describe_unknown('habit', name, HABITS)}", key=name)
-        return demonstrations.write_demonstration(self, task, seed, {**dict.fromkeys(HABITS, 0.0), **habits})
+        self.check_habits(habits)
+        return demonstrations.write_demonstration(self, task, seed, {**dict.fromkeys(self.habits, 0.0), **habits})
 
 
 def _take(values: Sequence[Any], seed: int) -> Any:

@@ -9,8 +9,8 @@ from typing import Any, Literal, get_args
 
 from ...configs import yaml_reader
 from ...utils.frozen import freeze
+from ..drawn import Split
 
-Split = Literal["train", "test"]
 Level = Literal["layman", "expert"]
 Constraint = Literal["permissive license", "free license", "no GPU", "demo", "made for it"]
 HiddenKind = Literal["task", "dimensions", "format", "structure"]
