@@ -85,7 +85,7 @@ class InventedRequests(SoftwareAdviser):
         texts = " ".join(tool.features for tool in self.software.values()).casefold()
         return sorted({*re.findall(r"[a-z-]{2,12}", texts)} - {*" ".join(FACTS).casefold().split()})
 
-    def _make_task(self, seed: int) -> Task:
+    def make_drawn(self, seed: int) -> Task:
         request = self.make_request(seed)
         prompt = {"words": request.words, "file": dict(request.metadata), "choices": 1}
         reference = {"facts": request.write_facts(), "hidden": list(request.hidden.values())}
@@ -96,7 +96,7 @@ class InventedRequests(SoftwareAdviser):
         return {"context": replace(context, retriever=InventedHits(context.retriever.tools, task.metadata["seed"]))}
 
     def demonstration(self, task: Task, seed: int, **habits: float) -> list[str]:
-        """Return a question if a fact is hidden, a search for what is seen and told, and an answer; with `HABITS`."""
+        """Return a question if a fact is hidden, a search for what is seen and told, and an answer; with `habits`."""
         request, rng = self.make_request(task.metadata["seed"]), random.Random(seed)
         habitual = rng.random() < habits.get("guess" if request.hidden else "ask", 0.0)
         asked = [*request.hidden] if not habitual else [] if request.hidden else [rng.choice([*QUESTIONS])]

@@ -45,7 +45,7 @@ class QuickVQA(LiteratureVQA):
     def images(self, task: Task) -> Sequence[Any]:
         seed = int(task.metadata["seed"]) % FILMS
         if seed not in _films:
-            _films[seed] = super().images(self._make_task(seed))
+            _films[seed] = super().images(self.make_drawn(seed))
         return _films[seed]
 
 

@@ -4,13 +4,11 @@ import json
 import re
 from dataclasses import replace
 
-import nibabel as nib
 import numpy as np
-import pydicom
 import pytest
 from PIL import Image
-from pydicom.data import get_testdata_file
 
+from tests.support import odd_images
 from tests.support.replies import play, play_gold
 from tests.support.tables import each
 from viewbox import make
@@ -29,43 +27,25 @@ def write_file(folder, known):
     format, series = known["format"], known["dimensions"].endswith("+t")
     *size, frames = [*map(int, re.findall(r"\d+", known["size"])), *([] if series else [1])]
     sides = [float(side) for side in known.get("voxel size", "").removesuffix(" mm").split(" x ") if side]
+    voxels = np.zeros(size[::-1], np.uint8)
     if format == "DICOM":
-        return write_dicom(folder, known, size, frames, sides)
-    path = folder / {"NIfTI": "a.nii", "NRRD": "a.nrrd", "MetaImage": "a.mha"}.get(format, f"a.{format.lower()}")
+        code = next(code for code, kind in CODES.items() if kind == known["modality"])
+        if len(size) == 3:
+            return odd_images.series(folder, voxels, step=(0, 0, sides[2]), spacing=sides[1::-1], Modality=code)
+        pages = np.stack([voxels] * frames) if series else voxels
+        return odd_images.dicom(folder / "a.dcm", pages, frames=series, Modality=code)
     if format == "NIfTI":
-        nib.save(nib.Nifti1Image(np.zeros(size, np.uint8), np.diag([-sides[0], -sides[1], sides[2], 1])), path)
-    elif format in ("NRRD", "MetaImage"):
+        return odd_images.nifti(folder / "a.nii", voxels.T, np.diag([-sides[0], -sides[1], sides[2], 1]))
+    if format == "NRRD":
         rows = " ".join(str(tuple(row)).replace(" ", "") for row in np.diag(sides).tolist())
-        head = {
-            "NRRD": f"NRRD0004\ntype: uint8\ndimension: 3\nsizes: {' '.join(map(str, size))}\n"
-            f"space: left-posterior-superior\nspace directions: {rows}\nencoding: raw\n\n",
-            "MetaImage": f"ObjectType = Image\nNDims = 3\nDimSize = {' '.join(map(str, size))}\n"
-            f"ElementSpacing = {' '.join(map(str, sides))}\nElementType = MET_UCHAR\nElementDataFile = LOCAL\n",
-        }
-        path.write_bytes(head[format].encode() + bytes(int(np.prod(size))))
-    else:
-        pages = [Image.new("L", tuple(size)) for _ in range(frames)]
-        options = {"save_all": True, "append_images": pages[1:], "compression": "tiff_deflate"}
-        pages[0].save(path, format, **(options if format == "TIFF" else {}))
+        return odd_images.nrrd(folder / "a.nrrd", voxels, space_directions=rows)
+    if format == "MetaImage":
+        return odd_images.meta_image(folder / "a.mha", voxels, ElementSpacing=" ".join(map(str, sides)))
+    path = folder / f"a.{format.lower()}"
+    pages = [Image.new("L", tuple(size)) for _ in range(frames)]
+    options = {"save_all": True, "append_images": pages[1:], "compression": "tiff_deflate"}
+    pages[0].save(path, format, **(options if format == "TIFF" else {}))
     return path
-
-
-def write_dicom(folder, known, size, frames, sides):
-    file = pydicom.dcmread(get_testdata_file("CT_small.dcm"))
-    width, height, *deep = size
-    file.Modality = next(code for code, kind in CODES.items() if kind == known["modality"])
-    file.Columns, file.Rows, file.PixelData = width, height, bytes(2 * width * height * frames)
-    if not deep:
-        del file.PixelSpacing, file.ImagePositionPatient, file.ImageOrientationPatient
-        if frames > 1:
-            file.NumberOfFrames = frames
-        file.save_as(folder / "a.dcm")
-        return folder / "a.dcm"
-    file.PixelSpacing, file.ImageOrientationPatient = [sides[1], sides[0]], [1, 0, 0, 0, 1, 0]
-    for number in range(deep[0]):
-        file.ImagePositionPatient, file.SOPInstanceUID = [0, 0, number * sides[2]], f"1.2.{number + 1}"
-        file.save_as(folder / f"{number}.dcm")
-    return folder
 
 
 def test_every_format_that_is_opened_is_drawn():
