@@ -19,15 +19,10 @@ SIGNS: dict[Side, int] = {"right": -1, "left": 1}  # of x: the patient's left is
 SIZE, SPACING = 400, 0.9  # pixels of a side, millimeters of a pixel
 FIELD = SIZE * SPACING
 FINE = 16  # parts of a pixel in which lines are drawn
-_X: np.ndarray
-_Y: np.ndarray
-_Y, _X = ((np.mgrid[:SIZE, :SIZE] + 0.5) * SPACING).astype(np.float32)
-_X -= FIELD / 2
-
-
-def get_grid() -> tuple[np.ndarray, np.ndarray]:
-    """x and y of the centers of the pixels, in mm."""
-    return _X, _Y
+X: np.ndarray  # of the centers of the pixels, in millimeters
+Y: np.ndarray
+Y, X = ((np.mgrid[:SIZE, :SIZE] + 0.5) * SPACING).astype(np.float32)
+X -= FIELD / 2
 
 
 def draw_curve(values: np.ndarray, points: object, wide: float, to: float, *, smooth: bool = True) -> None:
@@ -75,12 +70,12 @@ def draw_bones(width: float, apex: float, rng: Rng) -> np.ndarray:
 
 def _draw_spine(bone: np.ndarray, rng: Rng) -> None:
     step = rng.uniform(21, 24)
-    y = (_Y - 6 + step / 2) % step - step / 2  # from the middle of the vertebra
-    half = 15 + 0.35 * _Y / step
-    bone += 8 * np.sqrt(np.clip(1 - (_X / half) ** 6 - (y / (0.44 * step)) ** 6, 0, 1))
-    bone += 4 * np.sqrt(np.clip(1 - (_X / 3.2) ** 2 - ((y - 5) / 7) ** 2, 0, 1))
+    y = (Y - 6 + step / 2) % step - step / 2  # from the middle of the vertebra
+    half = 15 + 0.35 * Y / step
+    bone += 8 * np.sqrt(np.clip(1 - (X / half) ** 6 - (y / (0.44 * step)) ** 6, 0, 1))
+    bone += 4 * np.sqrt(np.clip(1 - (X / 3.2) ** 2 - ((y - 5) / 7) ** 2, 0, 1))
     for sign in (-1, 1):
-        bone += 5 * np.sqrt(np.clip(1 - ((_X - sign * 9) / 3.4) ** 2 - ((y + 2) / 5) ** 2, 0, 1))
+        bone += 5 * np.sqrt(np.clip(1 - ((X - sign * 9) / 3.4) ** 2 - ((y + 2) / 5) ** 2, 0, 1))
 
 
 def _draw_rib(number: int, sign: int, width: float, apex: float, step: float, rng: Rng) -> np.ndarray:
@@ -108,7 +103,7 @@ def _draw_blade(sign: int, width: float, apex: float, rng: Rng) -> np.ndarray:
     blade = np.zeros((SIZE, SIZE), np.float32)
     cv2.fillPoly(blade, [to_pixels(corners)], 2.0, cv2.LINE_8, 4)
     draw_curve(blade, corners[[0, 4, 3]], 3.5, 4.0)
-    head = (_X - sign * (x + 44)) ** 2 + (_Y - y - 2) ** 2
+    head = (X - sign * (x + 44)) ** 2 + (Y - y - 2) ** 2
     return np.asarray(blade + 9 * np.sqrt(np.clip(1 - head / 21**2, 0, 1)))
 
 
@@ -154,18 +149,18 @@ def draw_chest(seed: int, ratio: float | None = None) -> Chest:
     bottom = rng.uniform(268, 284)
     right_dome = bottom - rng.uniform(22, 32)
     domes: dict[Side, float] = {"right": right_dome, "left": right_dome + rng.uniform(4, 15)}
-    rise = np.clip((bottom - _Y) / (bottom - apex), 0, 1)
+    rise = np.clip((bottom - Y) / (bottom - apex), 0, 1)
     border = 38 + (width - 38) * (1 - rise**2.3) ** 0.62  # of the lungs in each row, in mm from the midline
-    depth = 2 * rng.uniform(0.62, 0.7) * border * np.sqrt(np.clip(1 - (_X / border) ** 2, 0, 1))
+    depth = 2 * rng.uniform(0.62, 0.7) * border * np.sqrt(np.clip(1 - (X / border) ** 2, 0, 1))
     shift = rng.uniform(-3, 3)  # of the mediastinum
     edges = {side: _find_middle(side, shift, rng) for side in SIDES}
     inside = {side: _draw_lung(side, border, apex, domes[side], width, rng) for side in SIDES}
-    lungs = {side: inside[side] & (_X * SIGNS[side] > edges[side]) for side in SIDES}
+    lungs = {side: inside[side] & (X * SIGNS[side] > edges[side]) for side in SIDES}
     depth = depth * (inside["right"] | inside["left"])
-    half = np.where(_X < 0, edges["right"], edges["left"])
-    middle = (148 * np.sqrt(np.clip(1 - (_X / half) ** 2, 0, 1))).astype(np.float32)
-    x = np.abs(_X)
-    body = (x < border) & (_find_top(np.maximum(x, 44), apex) < _Y)
+    half = np.where(X < 0, edges["right"], edges["left"])
+    middle = (148 * np.sqrt(np.clip(1 - (X / half) ** 2, 0, 1))).astype(np.float32)
+    x = np.abs(X)
+    body = (x < border) & (_find_top(np.maximum(x, 44), apex) < Y)
     wall = np.asarray(SPACING * cv2.distanceTransform(body.astype(np.uint8), cv2.DIST_L2, 5))
     heart, heart_width = _draw_heart(width, right_dome, shift, ratio, rng)
     tissue = _draw_body(border, rng) + _draw_breasts(right_dome, rng)
@@ -177,22 +172,22 @@ def draw_chest(seed: int, ratio: float | None = None) -> Chest:
 
 def _find_middle(side: Side, shift: float, rng: Rng) -> np.ndarray:
     """Return the border of the mediastinum in each row, in mm from the midline."""
-    edge = 17 + 6 * np.exp(-(((_Y - 165) / 35) ** 2)) + shift * SIGNS[side] - 5 * np.exp(-(((_Y - 70) / 30) ** 2))
+    edge = 17 + 6 * np.exp(-(((Y - 165) / 35) ** 2)) + shift * SIGNS[side] - 5 * np.exp(-(((Y - 70) / 30) ** 2))
     if side == "right":
-        return np.asarray(edge + 6 * np.clip((_Y - 60) / 90, 0, 1))
+        return np.asarray(edge + 6 * np.clip((Y - 60) / 90, 0, 1))
     arch, trunk = rng.uniform(12, 19), rng.uniform(8, 14)  # of the aorta, of the pulmonary artery
-    edge = edge + arch * np.sqrt(np.clip(1 - ((_Y - 112) / 19) ** 2, 0, 1)) + 4 * (_Y > 112)
+    edge = edge + arch * np.sqrt(np.clip(1 - ((Y - 112) / 19) ** 2, 0, 1)) + 4 * (Y > 112)
     soft = cv2.GaussianBlur(edge.astype(np.float32), (1, 0), 0.1, sigmaY=3.0)
-    return np.asarray(soft + trunk * np.exp(-(((_Y - 152) / 16) ** 2)))
+    return np.asarray(soft + trunk * np.exp(-(((Y - 152) / 16) ** 2)))
 
 
 def _draw_lung(side: Side, border: np.ndarray, apex: float, dome: float, width: float, rng: Rng) -> np.ndarray:
-    x = _X * SIGNS[side]
+    x = X * SIGNS[side]
     peak = rng.uniform(52, 62)
     outward = np.clip((x - peak) / (width - peak), 0, 1)
     inward = np.clip((peak - x) / peak, 0, 1)
     floor = dome + rng.uniform(36, 46) * outward**2.3 + rng.uniform(8, 14) * inward**2
-    return (x > 0) & (x < border) & (floor > _Y) & (_find_top(x, apex) < _Y)
+    return (x > 0) & (x < border) & (floor > Y) & (_find_top(x, apex) < Y)
 
 
 def _find_top(x: np.ndarray, apex: float) -> np.ndarray:
@@ -207,7 +202,7 @@ def _draw_heart(width: float, dome: float, shift: float, enlarged: float | None,
     center = (0.17 * total + shift, dome - 0.62 * tall + 12)
     # the long half axis of a tilted ellipse that reaches `total / 2` to each side
     long = float(np.sqrt(max((total / 2) ** 2 - (tall * np.sin(tilt)) ** 2, 30.0**2)) / np.cos(tilt))
-    x, y = _X - center[0], _Y - center[1]
+    x, y = X - center[0], Y - center[1]
     along, across = x * np.cos(tilt) + y * np.sin(tilt), -x * np.sin(tilt) + y * np.cos(tilt)
     inside = np.clip(1 - (along / long) ** 2 - (across / tall) ** 2, 0, 1)
     return (165 * inside**0.4).astype(np.float32), total
@@ -215,12 +210,12 @@ def _draw_heart(width: float, dome: float, shift: float, enlarged: float | None,
 
 def _draw_body(border: np.ndarray, rng: Rng) -> np.ndarray:
     wall = rng.uniform(16, 28)
-    slope = np.clip((_Y - rng.uniform(14, 26)) / 58, 0, 1)
+    slope = np.clip((Y - rng.uniform(14, 26)) / 58, 0, 1)
     half = 47 + 155 * slope**1.25 * (3 - 2 * slope**1.25) / 1.0
-    half = half + (border + wall + 12 - half) * np.clip((_Y - 96) / 74, 0, 1) ** 0.8
-    deep = 92 + 12 * np.clip((_Y - 200) / 100, 0, 1) - 26 * np.clip((70 - _Y) / 60, 0, 1)
-    trunk = 2 * deep * np.clip(1 - (np.abs(_X) / half) ** 2.8, 0, 1) ** 0.55
-    arm = np.clip((np.abs(_X) - half - 5) / 26, 0, 1) * (_Y > 96)
+    half = half + (border + wall + 12 - half) * np.clip((Y - 96) / 74, 0, 1) ** 0.8
+    deep = 92 + 12 * np.clip((Y - 200) / 100, 0, 1) - 26 * np.clip((70 - Y) / 60, 0, 1)
+    trunk = 2 * deep * np.clip(1 - (np.abs(X) / half) ** 2.8, 0, 1) ** 0.55
+    arm = np.clip((np.abs(X) - half - 5) / 26, 0, 1) * (Y > 96)
     return np.asarray(trunk + 75 * np.sqrt(arm), np.float32)
 
 
@@ -228,7 +223,7 @@ def _draw_breasts(dome: float, rng: Rng) -> np.ndarray:
     size = rng.uniform(15, 34) if rng.random() < 0.5 else 0.0
     y = dome - rng.uniform(8, 26)
     parts = [
-        np.sqrt(np.clip(1 - ((_X - sign * 78) / 62) ** 2 - ((_Y - y) / np.where(y < _Y, 36, 85)) ** 2, 0, 1))
+        np.sqrt(np.clip(1 - ((X - sign * 78) / 62) ** 2 - ((Y - y) / np.where(y < Y, 36, 85)) ** 2, 0, 1))
         for sign in (-1, 1)
     ]
     return (size * (parts[0] + parts[1])).astype(np.float32)
@@ -241,7 +236,7 @@ def _draw_gas(dome: float, shift: float, apex: float, rng: Rng) -> np.ndarray:
     for sign, drop in ((-1, 34), (1, 24)):
         draw_curve(gas, [fork, (shift + sign * 16, fork[1] + 0.5 * drop), (shift + sign * 34, fork[1] + drop)], 9, 16)
     x, y = rng.uniform(48, 66), dome + rng.uniform(20, 26)
-    bubble = 1 - ((_X - x) / rng.uniform(20, 34)) ** 2 - ((_Y - y) / rng.uniform(9, 15)) ** 2
+    bubble = 1 - ((X - x) / rng.uniform(20, 34)) ** 2 - ((Y - y) / rng.uniform(9, 15)) ** 2
     soft = cv2.GaussianBlur(gas, (0, 0), 2.0)
     return np.asarray(soft + 45 * np.sqrt(np.clip(bubble, 0, 1)) * (rng.random() < 0.8))
 

@@ -14,7 +14,7 @@ from pydantic import Field
 from ...configs.sections import FilePath
 from ...core.contract import EpisodeState
 from ...core.settings import ToolName
-from ...errors import ConfigError
+from ...errors import ConfigError, describe_unknown
 from ...images.source import Source
 from ...images.task_images import TaskImage
 from ...records import Task
@@ -36,7 +36,7 @@ from .doctor import reply
 from .findings import FindingNames, read_names
 from .opinions import TrustReward, ask_best_reader, describe_case, tell_and_repeat
 from .radiographs import DISPLAY
-from .rewards import ConsultedReward, FindingsReward, NamedReward, RepeatsReward, SizeReward, check_bearing
+from .rewards import ConsultedReward, FindingsReward, NamedReward, RepeatsReward, SizeReward
 
 FORMS = {  # of answers in words, by kind
     "closed": "Answer with yes or no.",
@@ -132,7 +132,11 @@ class ChestXray(DrawnEnv, VQA):
 
     @cached_property
     def tasks(self) -> Sequence[Task]:  # type: ignore[override]
-        check_bearing(self.bearing, self.tools, self.name)
+        for kind, names in self.bearing.items():  # not before, as scoring has no tools
+            for name in names:
+                if name not in self.tools:
+                    problem = describe_unknown("tool", name, self.tools)
+                    raise ConfigError(f"{self.name}: bearing.{kind}: {problem}", key=f"bearing.{kind}")
         return super().tasks if self.draws else super(DrawnEnv, self).tasks
 
     @property

@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 from numpy.random import Generator as Rng
 
-from .anatomy import AERATION, SIDES, SIGNS, SIZE, SPACING, Chest, Side, draw_chest, draw_curve, get_grid
+from .anatomy import AERATION, SIDES, SIGNS, SIZE, SPACING, Chest, Side, X, Y, draw_chest, draw_curve
 
 Label = Literal["effusion", "pneumothorax", "consolidation", "nodule", "cardiomegaly"]
 LABELS: tuple[Label, ...] = get_args(Label)
@@ -172,25 +172,23 @@ def draw_finding(chest: Chest, finding: Finding, difficulty: float, layers: Laye
 
 
 def _draw_effusion(chest: Chest, side: Side, size: float, faint: float, rng: Rng, layers: Layers) -> np.ndarray:
-    x, y = get_grid()
-    x = x * SIGNS[side]
+    outward = X * SIGNS[side]
     level = (chest.domes[side] + 40) - (34 + 95 * size) + 8 * rng.random()
-    surface = level + (24 + 14 * size) * (1 - np.clip(x / chest.width, 0, 1) ** 2.2)
-    mask: np.ndarray = chest.lungs[side] & ~chest.heart_mask & (y > surface)
-    depth = np.clip((y - surface) / (16 + 10 * size), 0, 1) ** 0.7
+    surface = level + (24 + 14 * size) * (1 - np.clip(outward / chest.width, 0, 1) ** 2.2)
+    mask: np.ndarray = chest.lungs[side] & ~chest.heart_mask & (surface < Y)
+    depth = np.clip((Y - surface) / (16 + 10 * size), 0, 1) ** 0.7
     layers.tissue += np.where(mask, (0.35 + 0.65 * depth) * faint**0.5 * AERATION * chest.depth, 0)
     return mask
 
 
 def _draw_pneumothorax(chest: Chest, side: Side, size: float, faint: float, rng: Rng, layers: Layers) -> np.ndarray:
     """Air between the chest wall and a lung that has drawn back: no vessels, and a thin line along the lung."""
-    x, y = get_grid()
     reach = chest.domes[side] - 70 + 75 * size
-    down = np.clip((y - chest.apex) / (reach - chest.apex), 0, 1)
-    gap = (11 + 27 * size) * (1 - down**2.2) * (1 + 0.12 * np.sin(y / rng.uniform(16, 26) + rng.uniform(0, 6)))
-    gap = gap * np.clip((x * SIGNS[side] - 24) / 24, 0, 1)
-    outer = x * SIGNS[side] > 26
-    mask = _keep_largest(chest.lungs[side] & (chest.wall < gap) & outer & (y < reach))
+    down = np.clip((Y - chest.apex) / (reach - chest.apex), 0, 1)
+    gap = (11 + 27 * size) * (1 - down**2.2) * (1 + 0.12 * np.sin(Y / rng.uniform(16, 26) + rng.uniform(0, 6)))
+    gap = gap * np.clip((X * SIGNS[side] - 24) / 24, 0, 1)
+    outer = X * SIGNS[side] > 26
+    mask = _keep_largest(chest.lungs[side] & (chest.wall < gap) & outer & (reach > Y))
     line = np.exp(-(((chest.wall - gap - 1.2) / 1.0) ** 2)) * (chest.lungs[side] & outer & (gap > 3))
     layers.air += np.where(mask, (0.6 + 0.4 * faint) * (1 - AERATION) * chest.depth, 0)
     layers.tissue += 15 * faint * line + np.where(chest.lungs[side] & ~mask, 9 * size * faint, 0)
@@ -199,11 +197,10 @@ def _draw_pneumothorax(chest: Chest, side: Side, size: float, faint: float, rng:
 
 
 def _draw_consolidation(chest: Chest, side: Side, size: float, faint: float, rng: Rng, layers: Layers) -> np.ndarray:
-    x, y = get_grid()
     half = (19 + 17 * size, 16 + 15 * size)
     cx, cy = _place_inside(chest, side, 27, rng)
     warp = _draw_clouds(rng, 24) * 0.9
-    radius = np.sqrt(((x - cx) / half[0]) ** 2 + ((y - cy) / half[1]) ** 2) + warp
+    radius = np.sqrt(((X - cx) / half[0]) ** 2 + ((Y - cy) / half[1]) ** 2) + warp
     density = 1 / (1 + np.exp(np.clip((radius - 0.92) / 0.2, -30, 30)))
     texture = 1 + 0.22 * _draw_clouds(rng, 9)
     bronchi = np.zeros((SIZE, SIZE), np.float32)
@@ -220,11 +217,10 @@ def _draw_consolidation(chest: Chest, side: Side, size: float, faint: float, rng
 
 
 def _draw_nodule(chest: Chest, side: Side, size: float, faint: float, rng: Rng, layers: Layers) -> np.ndarray:
-    x, y = get_grid()
     radius = 5.5 + 9.5 * size
     cx, cy = _place_inside(chest, side, 20, rng)
     bumps = 1 + 0.1 * _draw_clouds(rng, 7)
-    inside = np.clip(1 - ((x - cx) ** 2 + (y - cy) ** 2) / (radius * bumps) ** 2, 0, 1)
+    inside = np.clip(1 - ((X - cx) ** 2 + (Y - cy) ** 2) / (radius * bumps) ** 2, 0, 1)
     layers.tissue += 1.9 * radius * faint * np.sqrt(inside) + np.where(inside > 0, 3.5 * faint, 0)
     return inside > 0
 
@@ -233,10 +229,9 @@ def draw_device(chest: Chest, device: Device, side: Side, rng: Rng, layers: Laye
     """Draw a device, which is no finding."""
     sign = SIGNS[side]
     if device == "electrodes":
-        x, y = get_grid()
         for left, top in ((-70, 95), (75, 95), (88, 230)):
             cx, cy = left + rng.uniform(-8, 8), top + rng.uniform(-8, 8)
-            layers.metal += 1.2 * (np.hypot(x - cx, y - cy) < 4.5)
+            layers.metal += 1.2 * (np.hypot(X - cx, Y - cy) < 4.5)
             draw_curve(layers.metal, [(cx, cy), (cx * 0.8, cy + 40), (cx * 1.2, cy + 90), (cx * 0.6, 360)], 1.2, 0.7)
         return
     tip = (-18 + rng.uniform(-3, 3), 150 + rng.uniform(-8, 14))
@@ -246,25 +241,23 @@ def draw_device(chest: Chest, device: Device, side: Side, rng: Rng, layers: Laye
         draw_curve(layers.metal, [start, middle, (-16, 105), tip], 2.4, 0.75)
         return
     cx, cy = sign * rng.uniform(84, 96), chest.apex + rng.uniform(54, 66)
-    x, y = get_grid()
-    case = np.clip(1 - np.abs((x - cx) / 23) ** 4 - np.abs((y - cy) / 19) ** 4, 0, 1)
+    case = np.clip(1 - np.abs((X - cx) / 23) ** 4 - np.abs((Y - cy) / 19) ** 4, 0, 1)
     layers.metal += 2.6 * (case > 0) + 1.6 * (case > 0.35)
     lead = [(cx - sign * 18, cy - 12), (sign * 40, chest.apex + 34), (-14, 110), (-22, 180), (0, 226), (34, 236)]
     draw_curve(layers.metal, lead, 2.2, 1.5)
-    layers.metal += 2.0 * (np.hypot(x - 34, y - 236) < 2.5)
+    layers.metal += 2.0 * (np.hypot(X - 34, Y - 236) < 2.5)
 
 
 def _place_inside(chest: Chest, side: Side, margin: float, rng: Rng) -> tuple[float, float]:
     """Return a point of a lung field, at least `margin` mm from its edge and the heart, off the base and from
     pacemakers: wherever the finding may grow between two studies."""
-    x, y = get_grid()
-    pacemaker = np.hypot(x - 90 * SIGNS[side], y - chest.apex - 60) < 36
-    base = y > chest.domes[side] - 52  # a small effusion lies there
+    pacemaker = np.hypot(X - 90 * SIGNS[side], Y - chest.apex - 60) < 36
+    base = chest.domes[side] - 52 < Y  # a small effusion lies there
     free = (chest.lungs[side] & (chest.heart < 5) & ~pacemaker & ~base).astype(np.uint8)
     depth = cv2.distanceTransform(free, cv2.DIST_L2, 5) * SPACING
     rows, columns = np.nonzero(depth >= min(margin, float(depth.max())))
     pick = int(rng.integers(len(rows)))
-    return float(x[rows[pick], columns[pick]]), float(y[rows[pick], columns[pick]])
+    return float(X[rows[pick], columns[pick]]), float(Y[rows[pick], columns[pick]])
 
 
 def _draw_clouds(rng: Rng, grain: float) -> np.ndarray:

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import ConfigError, describe_unknown
 from ...records import Episode, ToolResult
 from ...rewards.fields import get_field
 from ...rewards.laterality import SIDES
@@ -245,15 +244,6 @@ class ConsultedReward:
         kind = str(task.metadata.get("question") or task.reference.get("kind") or "")
         names = (*self.bearing.get("all", ()), *self.bearing.get(kind, ()))
         return result.success and result.tool_name in names
-
-
-def check_bearing(bearing: Mapping[Any, Sequence[str]], tools: Sequence[str], env: str) -> None:
-    """Raise `ConfigError` for a tool that the environment does not have; scoring, which has no tools, never asks."""
-    for kind, names in bearing.items():
-        for name in names:
-            if name not in tools:
-                problem = describe_unknown("tool", name, tools)
-                raise ConfigError(f"{env}: bearing.{kind}: {problem}", key=f"bearing.{kind}")
 
 
 class RepeatsReward:

@@ -52,8 +52,13 @@ class SearchContext:
             raise ArgumentError("query is empty; give words to search for")
         hits = self.find(words)
         tools = [self.retriever.by_name[name] for name in hits]
-        text, count = write_found(words, tools, self.max_chars)
-        if tools and self.shown is not None:
+        if not tools:
+            asked = make_line(words, 80)
+            text = f"No tool found for {asked!r}: nothing in the catalogue is about that. Try other words."
+            return ToolOutput(text, {"names": []}, tells_facts=False)
+        items = [f"[{number}] {write_tool(tool)}" for number, tool in enumerate(tools, 1)]
+        text, count = join_items("tool", items, self.max_chars)
+        if self.shown is not None:
             lines = [write_short(tool, self.shown) for tool in tools[:count]]
             text = "\n".join(f"{number}. {line}" if self.numbered else line for number, line in enumerate(lines, 1))
         return ToolOutput(text, {"names": hits[:count]}, tells_facts=False)
@@ -100,14 +105,6 @@ ASK_GITHUB: Final = Tool.from_function(
     "Each is asked about once; an address elsewhere is skipped, and one that fails does not harm the others.",
     max_calls=4,
 )
-
-
-def write_found(words: str, found: Sequence[SoftwareTool], max_chars: int) -> tuple[str, int]:
-    """Return the text of a search, and how many of the tools are in it."""
-    if not found:
-        asked = make_line(words, 80)
-        return f"No tool found for {asked!r}: nothing in the catalogue is about that. Try other words.", 0
-    return join_items("tool", [f"[{number}] {write_tool(tool)}" for number, tool in enumerate(found, 1)], max_chars)
 
 
 def write_short(tool: SoftwareTool, shown: Sequence[str]) -> str:
