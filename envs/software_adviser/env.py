@@ -145,7 +145,7 @@ class SoftwareAdviser(DrawnEnv):
             return Repositories(read_facts())
         from .github import open_github
 
-        return Repositories(read_facts(), open_github(), patience=0.75 * (self.tool_timeout or 60.0))
+        return Repositories(read_facts(), open_github().look_up, patience=0.75 * (self.tool_timeout or 60.0))
 
     def prepare(self) -> None:
         super().prepare()

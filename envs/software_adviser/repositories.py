@@ -11,11 +11,11 @@ import asyncio
 import datetime
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -128,28 +128,22 @@ def read_facts() -> Mapping[str, RepositoryFacts]:
     return {facts.repository.lower(): facts for facts in lines}
 
 
-class RepositorySource(Protocol):
-    """Says what a repository is today. Raises `ToolError` or `ToolFault`, in words for the model, if it cannot."""
-
-    async def look_up(self, name: str) -> RepositoryFacts: ...
-
-
 @dataclass(frozen=True)
 class Repositories:
     """What is known of repositories, by "owner/name" in lower case."""
 
     recorded: Mapping[str, RepositoryFacts]
-    live: RepositorySource | None = None  # asked first
+    look_up: Callable[[str], Awaitable[RepositoryFacts]] | None = None  # asked first
     patience: float = 45.0  # seconds for its answer
 
     async def summarize(self, name: str) -> str:
         """Return what is known, behind its date and source; the record, if GitHub is not asked or gives no answer.
         Raise `ToolError` that says why there is nothing."""
         problem = ""
-        if self.live is not None:
+        if self.look_up is not None:
             try:
                 async with asyncio.timeout(self.patience):
-                    asked = await self.live.look_up(name)
+                    asked = await self.look_up(name)
                 return f"(GitHub, asked on {asked.recorded}): {asked.summarize()}"
             except ToolFault as fault:
                 problem = make_line(str(fault), 300)

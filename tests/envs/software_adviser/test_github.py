@@ -46,7 +46,7 @@ def served(tmp_path):
 
 def ask(source, *names, patience=30.0, recorded=RECORD):
     """The lines about repositories, in the order of the addresses."""
-    known = Repositories({recorded.repository: recorded}, source, patience)
+    known = Repositories({recorded.repository: recorded}, source.look_up, patience)
     urls = [name if ":" in name else f"https://github.com/{name}" for name in names]
     return [DAY.sub("asked on DAY)", answer.write()) for answer in asyncio.run(ask_all(urls, known))]
 
