@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 from msgspec.structs import replace
 
-from tests.support.replies import call
+from tests.support.replies import call, list_results
 from tests.support.tables import each
 from tests.test_benchmarks import load
 from viewbox import make
@@ -35,12 +35,13 @@ def find_tasks(answerable, status=None, count=5):
 
 
 class Try:
-    """What a policy knows at its last turn: the task, its case, and what its search returned."""
+    """What a policy knows at its last turn: the task, its case, and what its last search returned."""
 
-    def __init__(self, task, returned):
+    def __init__(self, task, results=()):
+        found = [result for result in results if result.facts.get("pmids")]
+        self.returned, self.text = (list(found[-1].facts["pmids"]), found[-1].text) if found else ([], "")
         self.task, self.case, self.fact = task, ENV.plan(task), ENV.plan(task).fact
         self.gold, self.right = list(task.reference["evidence"]), self.case.answer
-        self.returned, self.text = list(returned.get("pmids", ())), returned.get("text", "")
         about = [one for one in ARTICLES if one.fact == self.fact]
         self.retracted = [one.article.pmid for one in about if one.role == "retracted"]
         self.old = [one.article.pmid for one in about if one.role == "old"]
@@ -70,27 +71,12 @@ class Try:
         return value
 
 
-class Watched(ScriptedPolicy):
-    """Looks, and then answers with what the tools returned."""
-
-    def __init__(self, looks, answer):
-        super().__init__([])
-        self.looks, self.answer, self.seen = looks, answer, {}
-
-    def __call__(self, messages):
-        for message in messages:
-            if message.role == "tool" and "article" in message.text:
-                pmids = [line.split("PMID ")[1][:9] for line in message.text.split("\n") if "] PMID" in line]
-                self.seen = {"text": message.text, "pmids": pmids}
-        replies = sum(message.role == "assistant" for message in messages)
-        return self.looks[replies] if replies < len(self.looks) else reply(*self.answer(self.seen))
-
-
-def play(task, answer=lambda a: (a.right, a.gold), looks=lambda a: [a.search()]):
-    """The episode, and what the policy knew at its end."""
-    policy = Watched(looks(Try(task, {})), lambda seen: answer(Try(task, seen)))
-    episode = ENV.play(task, policy)
-    return episode, Try(task, policy.seen)
+def play(task, *said, looks=lambda a: [a.search()]):
+    """The episode of some looks and an answer, by default the right one, and what the policy knew at its end."""
+    attempt = Try(task)
+    answer = reply(*(said or (attempt.right, attempt.gold)))
+    episode = ENV.play(task, ScriptedPolicy([*looks(attempt), answer]))
+    return episode, Try(task, list_results(episode))
 
 
 def score(episode, answer, evidence):
@@ -191,7 +177,7 @@ def test_giving_up_pays_in_full_only_after_a_search_and_without_citations():
             assert score(episode, answer, evidence) <= most + 1e-9, answer
         assert score(episode, UNKNOWN, []) == pytest.approx(1.0)
         for looks in NO_SEARCH:
-            assert play(episode.task, lambda a: (UNKNOWN, []), looks)[0].scores.total <= CAP
+            assert play(episode.task, UNKNOWN, [], looks=looks)[0].scores.total <= CAP
 
 
 def test_an_answer_of_another_form_is_no_answer():
