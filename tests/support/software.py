@@ -1,4 +1,4 @@
-"""A small catalogue of invented tools, and an environment that offers the adviser's tools on it."""
+"""A small catalogue of invented tools, an environment that offers the adviser's tools on it, and parts of episodes."""
 
 from viewbox import BaseMultiTurnEnv
 from viewbox.envs.software_adviser.catalogue import SoftwareTool
@@ -45,3 +45,18 @@ class Advice(BaseMultiTurnEnv):
             return {"repositories": self.repositories}
         keys = {key: task.metadata[key] for key in ("top_k", "exclude", "formats") if key in task.metadata}
         return {"context": SearchContext(self.retriever, max_chars=self.max_tool_chars, **keys)}
+
+
+def find_task(env, category, several=False):
+    """The first task of a category; with several suitable tools, if that is asked for."""
+    return next(task for task in env.tasks[:300] if task.reference["category"] == category
+                and (not several or len(task.reference["suitable"]) > 2))  # fmt: skip
+
+
+def search_of(env, task):
+    """The reply of the oracle that searches first."""
+    return next(reply for reply in env.oracle(task) if "search_tools" in reply)
+
+
+def choose(*names, accuracy=100, **fields):
+    return {"choices": [{"name": name, "accuracy": accuracy, **fields} for name in names]}

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.software import choose, find_task
 from tests.support.tables import each
 from viewbox import make
 from viewbox.core.messages import write_call
@@ -25,18 +26,10 @@ NAMES = list(ENV.software)
 END = json.dumps({"explanation": "I stop here."})
 
 
-def find(category, several=False):
-    return next(task for task in ENV.tasks[:300] if task.reference["category"] == category
-                and (not several or len(task.reference["suitable"]) > 2))  # fmt: skip
-
-
 CLEAR, VAGUE, NOTHING, BROKEN = (
-    find("answerable", True), find("ambiguous"), find("no_task_match"), find("invalid_files"),
+    find_task(ENV, "answerable", True), find_task(ENV, "ambiguous"), find_task(ENV, "no_task_match"),
+    find_task(ENV, "invalid_files"),
 )  # fmt: skip
-
-
-def choose(*names, accuracy=100, **fields):
-    return {"choices": [{"name": name, "accuracy": accuracy, **fields} for name in names]}
 
 
 def get_gold(task):

@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support.replies import list_results, play, play_gold
+from tests.support.software import choose, find_task, search_of
 from tests.support.tables import each
 from viewbox import make
 from viewbox.core.messages import write_call
@@ -21,14 +22,6 @@ from viewbox.rollouts.ask import open_session
 
 ENV = make("software_adviser", follow_ups=0.0)
 END = json.dumps({"explanation": "I stop here."})
-
-
-def find_task(env, category):
-    return next(task for task in env.tasks[:300] if task.reference["category"] == category)
-
-
-def search_of(env, task):
-    return next(reply for reply in env.oracle(task) if "search_tools" in reply)
 
 
 # ---- the right answers
@@ -329,10 +322,6 @@ def test_results_name_the_facts_that_are_picked_and_a_number_names_software_if_a
 
 
 THREE = make("software_adviser", num_choices=[3], ambiguous=0)
-
-
-def choose(*names, **fields):
-    return {"choices": [{"name": name, "accuracy": 90, **fields} for name in names]}
 
 
 @each("said", [None, "complete", "needs_clarification"])
