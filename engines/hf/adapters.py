@@ -13,7 +13,6 @@ Used of peft, and checked by `tests/engines/hf/test_adapters.py`:
 | `BaseTunerLayer.merged_adapters` | the forward leaves the adapters to the base layer unless this list is empty |
 """
 
-import math
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -72,35 +71,6 @@ def list_active(model: torch.nn.Module) -> tuple[str, ...]:
     """Return which adapters are active in each adapted layer of a model, and how they are scaled."""
     layers = [layer for layer in model.modules() if hasattr(layer, "active_adapters")]
     return tuple(str((one.active_adapters, one.disable_adapters, getattr(one, "scaling", None))) for one in layers)
-
-
-class KeptChange:
-    """How much of the change that adapters make is in the weights that sample: ⟨kept, exact⟩ / ⟨exact, exact⟩."""
-
-    def __init__(self) -> None:
-        self.kept = self.whole = 0.0
-
-    @property
-    def share(self) -> float:
-        """The share over all weights that were added; NaN without any change."""
-        return self.kept / self.whole if self.whole else math.nan
-
-    def add(self, kept: torch.Tensor, exact: torch.Tensor) -> None:
-        self.kept += (kept * exact).sum().item()
-        self.whole += (exact * exact).sum().item()
-
-
-def measure_kept_change(model: Any) -> float:
-    """Return the share of the adapters' change that a model holds inside `use_merged_adapters`; NaN without any
-    change."""
-    change = KeptChange()
-    for layer in model.modules():
-        base = getattr(layer, "base_layer", None)
-        if base is not None and hasattr(base, WIDE):
-            down, up = (factor.float() for factor in get_factors(layer))
-            held = base.wide_weight[:, down.shape[1] :].float() @ base.adapter_down.float()
-            change.add(held, up @ down)
-    return change.share
 
 
 def round_stochastically(exact: torch.Tensor, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:

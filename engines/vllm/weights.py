@@ -10,7 +10,6 @@ sleeps after each generation: wake, new weights, empty caches, episodes, sleep.
 
 import asyncio
 import logging
-import math
 import time
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator
 from pathlib import Path
@@ -30,7 +29,7 @@ from ...network.data_policy import check_sending
 from ...network.http import build_client_settings, parse_body, read_error
 from ...utils.terminal import make_line
 from ..generator import GeneratorError
-from ..hf.adapters import KeptChange, get_factors, round_stochastically
+from ..hf.adapters import get_factors, round_stochastically
 from ..hf.chat_tokens import ChatTokens
 from ..hf.model_parts import get_base_model
 from ..openai.client import EndpointError
@@ -103,7 +102,6 @@ class WeightSender:
         self.folder = folder.resolve()
         self.process, self.sleeps = process, sleeps
         self.num_sent = 0
-        self.kept_change = math.nan  # of the adapters, in the weights that were sent last; see `KeptChange`
         self._run = uuid4().hex[:8]
         self._served: Served | None = None
         self._key: Hashable = None
@@ -175,9 +173,7 @@ class WeightSender:
         self._post("/pause?mode=wait", {})
         try:
             self._post("/start_weight_update", {})
-            change = KeptChange()
-            self._send_files(iterate_weights(model, dtype, key if isinstance(key, int) else 0, change))
-            self.kept_change = change.share
+            self._send_files(iterate_weights(model, dtype, key if isinstance(key, int) else 0))
             self._post("/finish_weight_update", {"weight_version": version})
             for path in CACHES:  # pictures and prefixes were computed with the weights before
                 self._post(path, {})
@@ -272,15 +268,13 @@ def split_tensors(tensors: Iterable[tuple[str, torch.Tensor]], size: int) -> Ite
         yield chunk
 
 
-def iterate_weights(
-    model: Any, dtype: torch.dtype | None = None, seed: int = 0, change: KeptChange | None = None
-) -> Iterator[tuple[str, torch.Tensor]]:
+def iterate_weights(model: Any, dtype: torch.dtype | None = None, seed: int = 0) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the (name, tensor) pairs of a model inside `use_merged_adapters`, with the names and layouts of a
     checkpoint, each with its adapters added. Raise `ConfigError` if an adapter is not merged.
 
-    Sums for two bytes are rounded up or down by chance: a small change would be rounded away; `change` records how much
-    survives. The output head is always among them: if it is tied, a checkpoint has only the embedding, and a server
-    would keep its old head without an error. `dtype` is the server's."""
+    Sums for two bytes are rounded up or down by chance: a small change would be rounded away. The output head is always
+    among them: if it is tied, a checkpoint has only the embedding, and a server would keep its old head without an
+    error. `dtype` is the server's."""
     _check_merged(model)
     model = get_base_model(model)
     layers = {f"{name}.base_layer.weight": layer for name, layer in model.named_modules() if hasattr(layer, "lora_A")}
@@ -300,21 +294,16 @@ def iterate_weights(
         layer = adapted.pop(tensor.data_ptr(), None)
         if layer is not None:
             generator = generator or torch.Generator(tensor.device).manual_seed(seed)
-            tensor = _add_adapters(layer, tensor, dtype or tensor.dtype, generator, change or KeptChange())
+            tensor = _add_adapters(layer, tensor, dtype or tensor.dtype, generator)
         yield name, tensor
     if adapted:
         raise RuntimeError("a weight with adapters was not sent by itself")
 
 
-def _add_adapters(
-    layer: Any, weight: torch.Tensor, dtype: torch.dtype, generator: torch.Generator, change: KeptChange
-) -> torch.Tensor:
+def _add_adapters(layer: Any, weight: torch.Tensor, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
     down, up = get_factors(layer)
-    added = up.float() @ down.float()
-    total = weight.float() + added
-    total = round_stochastically(total, dtype, generator) if dtype.itemsize <= 2 else total.to(weight.dtype)
-    change.add(total.float() - weight.float(), added)
-    return total
+    total = weight.float() + up.float() @ down.float()
+    return round_stochastically(total, dtype, generator) if dtype.itemsize <= 2 else total.to(weight.dtype)
 
 
 def _check_merged(model: Any) -> None:

@@ -4,7 +4,6 @@ Every episode of a run has its own seed. It belongs to the number of a sample, w
 resumed run counts on, and plays the same episodes again.
 """
 
-import math
 import random
 from collections.abc import Callable, Sequence
 from itertools import groupby
@@ -16,7 +15,6 @@ from msgspec.structs import replace
 
 from ...core.base import BaseMultiTurnEnv
 from ...engines.generator import Generator
-from ...engines.hf.adapters import measure_kept_change
 from ...records import Episode, Task
 from ...rollouts.play import play_many, sample_seed
 from ...rollouts.store.writer import EpisodeWriter
@@ -39,7 +37,6 @@ class BatchPlayer:
     ) -> None:
         self.accelerator, self.sampler, self.seed, self.weights = accelerator, sampler, seed, sampler.weights
         self.num_played = 0  # sample numbers used so far by all processes
-        self.kept_change = math.nan  # of adapters, in the weights of the last batch; see `KeptChange`
         self.on_episode: Callable[[int, int], None] = lambda done, total: None
         self.episodes_per_step = episodes_per_step
         self.latest_episodes: list[Episode] = []  # those of the last batch that are kept
@@ -71,7 +68,6 @@ class BatchPlayer:
 
         with use_for_generation(self.accelerator, model) as ready:
             make = self.sampler.prepare(ready, step, slots=slots)
-            self.kept_change = measure_kept_change(model) if self.weights is None else self.weights.kept_change
             episodes = concurrency.run(play_all(make))
         env.release()
         self.num_played += len(tasks) * self.accelerator.num_processes

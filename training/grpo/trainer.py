@@ -53,8 +53,6 @@ PRIVATE_NAMES = {
     "_generate_and_score_completions": "overridden: the five stages",
     "_get_per_token_logps_and_entropies": "overridden: our forward pass gives the log-probs of the loss",
     "_compute_loss": "extended: measures how far the log-probs are from the engine's",
-    "_set_signature_columns_if_needed": "overridden: a row of the dataset holds the index of a task",
-    "_signature_columns": "set: the columns of such a row",
     "_metrics": "written: lists of values that TRL averages and logs",
     "_step": "saved and restored: batches used so far",
     "_buffered_inputs": "saved and restored: a batch that still serves updates",
@@ -148,9 +146,6 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         model: torch.nn.Module = self.accelerator.unwrap_model(self.ref_model)
         return model
 
-    def _set_signature_columns_if_needed(self) -> None:
-        self._signature_columns: Any = ["task", "prompt"]
-
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         started = time.perf_counter()
         tasks = self.sample_tasks(inputs)
@@ -181,7 +176,6 @@ class EpisodeGRPOTrainer(Checkpoints, GRPOTrainer):
         played, seconds = len(episodes) * self.accelerator.num_processes, time.perf_counter() - started
         self._add_mean("time/episodes_per_second", played / seconds)
         self.add_figures({"episodes/played": played})
-        self._add_mean("sampling/adapters_kept", self.player.kept_change)
         return episodes
 
     def score_episodes(self, episodes: Sequence[Episode]) -> torch.Tensor:

@@ -5,7 +5,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from viewbox.engines.hf.adapters import measure_kept_change, use_merged_adapters
+from viewbox.engines.hf.adapters import use_merged_adapters
 from viewbox.training.generation import use_for_generation
 
 LAYERS = ["q_proj", "v_proj", "down_proj"]
@@ -125,5 +125,4 @@ def test_an_output_shows_a_change_that_is_far_below_the_rounding_of_the_weight(d
         bare = model(x).double()
     with torch.no_grad(), use_merged_adapters(model):
         share = (((model(x).double() - bare) * exact).sum() / exact.square().sum()).item()
-        assert measure_kept_change(model) == pytest.approx(1, abs=0.01)
     assert share == pytest.approx(1, abs=0.05)

@@ -102,7 +102,6 @@ def test_a_server_that_says_its_precision_is_sent_weights_rounded_for_it(served,
         sender.send(adapted, key=3)
     sent = {name for name, tensor in served.loaded.items() if tensor.dtype == torch.bfloat16}
     assert sent == {name for name in served.loaded if name.endswith("q_proj.weight") and "visual" not in name}
-    assert sender.kept_change == pytest.approx(1, abs=0.1)
 
 
 # ---------------------------------------------------------------------- when, and with which version
