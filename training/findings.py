@@ -29,6 +29,7 @@ from ..errors import BadRow, ConfigError, ImageError, ViewboxError, describe_unk
 from ..images.coordinates import needs_size
 from ..records import Task
 from ..rewards.explain import describe_reward
+from ..rollouts.exchange.selection import SelectionReport
 from ..utils.files import check_out, find_existing
 from ..utils.secrets import mask_assignments
 from .plan import FIRST, Plan, open_crowded_task, open_first_task
@@ -150,7 +151,7 @@ def list_contradictions(plan: Plan) -> Iterator[ConfigError]:
 
 def check_method(plan: Plan) -> None:
     config, engine = plan.config, get_server_engine(plan.config.rollout.engine)
-    select_episodes((), config.train)  # reads the conditions
+    select_episodes((), config.train, SelectionReport(""))  # reads the conditions
     if engine is not None:
         plan.lines["episodes"] = f"sampled by {engine.describe(config.rollout)}"
     plan.lines["weights"] = describe_precision(config)

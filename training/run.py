@@ -24,7 +24,8 @@ from ..engines.hf.quantization import merge_adapters
 from ..engines.processes import choose_threads
 from ..engines.table import get_server_engine
 from ..engines.vllm.weights import WeightSender
-from ..errors import ConfigError
+from ..errors import ConfigError, StoreError
+from ..rollouts.exchange.selection import SelectionReport
 from ..rollouts.scoring.blind import measure_blind
 from ..rollouts.store import run_folder
 from ..utils.concurrency import contain_exit
@@ -41,7 +42,7 @@ from .reporting.callbacks import Alarms, Interrupt, MetricsFile, ProgressPrinter
 from .reporting.model_card import write_card
 from .resume import RunLocation, fingerprint_held_out, record_data, set_held_out_aside
 from .sft.episodes import add_tokens, read_episodes
-from .sft.selection import require_episodes, select_episodes
+from .sft.selection import select_episodes
 from .sft.trainer import SFTTrainer, record_demonstrations, select_usable
 from .shapes import count_parameters
 from .trainer_args import build_trainer_arguments
@@ -312,11 +313,13 @@ class Run:
             processes.wait_for_everyone()
         assert saved is not None
         limit, say = self.config.rollout.max_completion_tokens, self.printer.print_line
-        selection = select_episodes(read_episodes(saved, self.env, self.tokens, limit, say), section)
-        if selection.left_out:
-            say(f"note: {saved}: {selection.describe()}")
-        require_episodes(selection, saved)
-        usable = select_usable(add_tokens(selection.kept, self.env, self.tokens, limit, say), self.tokens)
+        counts = SelectionReport(saved)
+        kept = select_episodes(read_episodes(saved, self.env, self.tokens, limit, say), section, counts)
+        if not kept:
+            raise StoreError(f"{counts.describe()}; allowed: at least one to train on")
+        if counts.left_out.total():
+            say(f"note: {counts.describe()}")
+        usable = select_usable(add_tokens(kept, self.env, self.tokens, limit, say), self.tokens)
         lora = build_lora_config(self.config.lora, self.model, self.config.model.freeze)
         return self.sft_trainer(
             model=self.model if lora is None else get_peft_model(self.model, lora),

@@ -166,7 +166,7 @@ def test_a_warm_start_from_saved_episodes_lowers_the_loss_as_the_demonstrations_
     assert (workplace / "exported" / "README.md").is_file()
     overrides = ["lora.r=4", "train.where=scores.total>=0.9", "train.best_of_group=true", UNWATCHED]
     folder = run("adapted", SFT, saved, *overrides, "train.gradient_checkpointing=true")
-    assert "of 32 episodes are kept; left out: " in run.said[folder]
+    assert "of 32 episodes; left out: " in run.said[folder]
     assert losses(folder)[-1] < losses(folder)[0]
     merged, start = (
         AutoModelForImageTextToText.from_pretrained(at).state_dict() for at in (folder / "model", tiny_folder)

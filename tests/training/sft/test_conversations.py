@@ -21,6 +21,7 @@ from viewbox.records import Episode, Message, Scores, Task
 from viewbox.rollouts.exchange.conversation import split_images
 from viewbox.rollouts.exchange.export import encode_image
 from viewbox.rollouts.exchange.parquet import write_parquet
+from viewbox.rollouts.exchange.selection import SelectionReport
 from viewbox.rollouts.store.reader import load
 from viewbox.training.sft.episodes import (
     read_episodes,
@@ -29,7 +30,7 @@ from viewbox.training.sft.episodes import (
     tokenize_conversation,
     tokenize_episode,
 )
-from viewbox.training.sft.selection import require_episodes, select_episodes
+from viewbox.training.sft.selection import select_episodes
 
 ENV = Digits(max_turns=4)
 ZOOM = viewer.write_zoom(ENV, 2, 0.4, 0.6)
@@ -249,8 +250,8 @@ EPISODES = [
 ]  # fmt: skip
 
 
-def select(**settings):
-    return select_episodes(EPISODES, TrainSection(method="sft", **settings))
+def select(report, **settings):
+    return select_episodes(EPISODES, TrainSection(method="sft", **settings), report)
 
 
 @each("settings, kept", [
@@ -259,22 +260,23 @@ def select(**settings):
     ({"where": "end_reason=max_turns", "best_of_group": True}, [3]),  # conditions come before the best
 ])  # fmt: skip
 def test_what_is_kept_meets_every_condition(settings, kept):
-    assert list(select(**settings).kept) == [EPISODES[k] for k in kept]
+    assert select(SelectionReport("x"), **settings) == [EPISODES[k] for k in kept]
 
 
 def test_the_best_of_a_task_is_the_first_of_its_highest_scores_and_if_nothing_is_left_the_counts_say_why():
-    selection = select(best_of_group=True)
-    assert list(selection.kept) == [EPISODES[1], EPISODES[4]]
+    report, nothing = SelectionReport("x"), SelectionReport("x")
+    assert select(report, best_of_group=True) == [EPISODES[1], EPISODES[4]]
     reasons = {"a fault ended them": 1, "without a score": 1, "not the best of their task": 2}
-    assert dict(selection.left_out) == reasons
+    assert (dict(report.left_out), report.kept) == (reasons, 2)
     with pytest.raises(ConfigError, match=r"train\.where 'scores\.totl>1': unknown field of scores 'totl'"):
-        select(where="scores.totl>1")
-    words = r"x: 0 of 6 episodes are kept; left out: .*5 \(train\.where scores\.total>2\)"
-    with pytest.raises(StoreError, match=words):
-        require_episodes(select(where="scores.total>2"), "x")
+        select(report, where="scores.totl>1")
+    assert select(nothing, where="scores.total>2") == []
+    assert "x: 0 of 6 episodes; left out: 5 (train.where scores.total>2), 1 (a fault" in nothing.describe()
 
 
-def test_a_policy_learns_from_its_own_best_episodes_in_three_commands(viewbox, tmp_path, tiny_folder, monkeypatch):
+def test_a_policy_learns_from_its_own_best_episodes_in_three_commands(
+    viewbox, tmp_path, tiny_folder, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     with on_path(tmp_path):
         path = write_config(tmp_path, tiny_folder, log={"eval_tasks": 0})
@@ -291,4 +293,6 @@ def test_a_policy_learns_from_its_own_best_episodes_in_three_commands(viewbox, t
             "train={method: sft, episodes: kept, max_steps: 4, per_device_train_batch_size: 3, learning_rate: 0.01}",
         )
         losses = [line["loss"] for line in read_steps(run(path, *sft))]
+        run(path, *sft, "train.where=scores.total>2", code=2)
+        assert f"kept: 0 of {len(kept)} episodes; left out: " in capsys.readouterr().err
     assert losses[-1] < losses[0]
