@@ -11,18 +11,15 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from viewbox.publish.checks import child
+
 MAX_MEMORY = 2**33  # bytes of address space of a process
 MAX_GROWTH = 2**30  # bytes by which one case may raise the peak of a process
+HANG = 120.0  # seconds that a case may take by the clock
 RETRIES = 2  # of a case that was slow: the machine may have been busy
-WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-FOLDER_EVENTS = {
-    "os.mkdir": 0, "os.rename": 1, "os.remove": 0, "os.rmdir": 0, "os.link": 1, "os.symlink": 1, "os.chmod": 0,
-}  # fmt: skip
 PROCESSES = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "pty.spawn")
 
 
@@ -30,42 +27,38 @@ class Finding(AssertionError):
     """What a case did that no case may do."""
 
 
-class Guard:
+class Guard(child.Guard):
     """Collects forbidden actions while a case runs: writing outside its folder, starting a process, calling out."""
 
-    def __init__(self, processes: bool) -> None:
-        self.folder: str | None = None
+    def __init__(self) -> None:
         self.found: list[str] = []
-        self.processes = processes  # whether the area may start some: files are decoded in others
-        sys.addaudithook(self._see)
+        self.is_on = self.processes = False  # `processes`: whether the area may start some: files are decoded in others
+        super().__init__(None, "")
+        self.refuses_calls = False
+
+    def start(self, folder: str, processes: bool) -> None:
+        more = [tempfile.gettempdir()] if processes else []
+        self._roots = (os.path.realpath(folder), "/dev/null", "/dev/shm", "/proc/self", *more)
+        self.found, self.processes, self.is_on = [], processes, True
 
     def _see(self, event: str, args: tuple[Any, ...]) -> None:
-        if self.folder is None:
+        if not self.is_on:
             return
-        if event == "open" and isinstance(args[2], int) and args[2] & WRITES:
-            self._check_path(event, args[0])
-        elif event in FOLDER_EVENTS:
-            self._check_path(event, args[FOLDER_EVENTS[event]])
+        if event == "socket.connect" and isinstance(args[1], tuple) and args[1][0] not in ("127.0.0.1", "::1"):
+            self._refuse(event, f"{args[1]!r:.200}")
         elif event in PROCESSES and not self.processes:
-            self.found.append(f"{event} {args!r:.200}")
-        elif event == "socket.connect" and isinstance(args[1], tuple) and args[1][0] not in ("127.0.0.1", "::1"):
-            self.found.append(f"{event} {args[1]!r:.200}")
+            self._refuse(event, f"{args!r:.200}")
+        super()._see(event, args)
 
-    def _check_path(self, event: str, path: object) -> None:
-        if not isinstance(path, str | bytes | os.PathLike):
-            return
-        real = os.path.realpath(os.fsdecode(path))
-        own = [self.folder or "", "/dev/null", "/dev/shm", "/proc/self"]
-        own += [tempfile.gettempdir()] if self.processes else []
-        if not any(real == one or real.startswith(one + os.sep) for one in own):
-            self.found.append(f"{event} {real}")
+    def _refuse(self, kind: str, detail: str) -> None:
+        self.found.append(f"{kind} {detail}")
 
 
 class Checker:
     """Checks the cases of one area; `check` raises what the case did wrong and returns its processor seconds."""
 
-    def __init__(self, name: str, module: str) -> None:
-        self.name, self.area = name, importlib.import_module(module)
+    def __init__(self, name: str) -> None:
+        self.name, self.area = name, importlib.import_module(f"tests.fuzz.{name}")
 
     def make_case(self, seed: int, number: int) -> bytes:
         """The same bytes for the same seed and number, on any machine."""
@@ -74,22 +67,20 @@ class Checker:
     def check(self, content: bytes, guard: Guard) -> float:
         seconds = self._check_once(content, guard)
         for _ in range(RETRIES):
-            if seconds <= self.area.CPU_SECONDS:
-                return seconds
-            seconds = min(seconds, self._check_once(content, guard))
+            if seconds > self.area.CPU_SECONDS:
+                seconds = min(seconds, self._check_once(content, guard))
         if seconds > self.area.CPU_SECONDS:
             raise Finding(f"took {seconds:.1f} s of processor time; allowed: {self.area.CPU_SECONDS} s")
         return seconds
 
     def _check_once(self, content: bytes, guard: Guard) -> float:
         with tempfile.TemporaryDirectory(prefix="viewbox-fuzz-") as folder:
-            guard.found, guard.processes = [], getattr(self.area, "PROCESSES", False)
             peak, started = get_peak(), time.process_time()
-            guard.folder = os.path.realpath(folder)
+            guard.start(folder, getattr(self.area, "PROCESSES", False))
             try:
                 self.area.check_case(content, Path(folder))
             finally:
-                guard.folder = None
+                guard.is_on = False
             seconds, growth = time.process_time() - started, get_peak() - peak
         if guard.found:
             raise Finding("outside its folder: " + "; ".join(guard.found[:5]))
@@ -103,68 +94,42 @@ def get_peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-@contextmanager
-def limit_memory() -> Iterator[None]:
-    """Inside the block this process has an address space of `MAX_MEMORY` bytes, on Linux."""
-    if sys.platform != "linux":
-        yield
-        return
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, before)
+def limit() -> None:
+    """Give this process an address space of `MAX_MEMORY` bytes (Linux), and end it, with its stacks, after `HANG`."""
+    if sys.platform == "linux":
+        resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    faulthandler.dump_traceback_later(HANG, exit=True)
 
 
 def describe(error: BaseException) -> tuple[str, str]:
     """A name for all cases with this error, and the traceback."""
     frames = traceback.extract_tb(error.__traceback__)
-    places = [f"{Path(one.filename).name}:{one.lineno}" for one in frames]
-    place = places[-1] if places else ""
+    place = "".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames[-1:])
     detail = re.sub(r"viewbox-fuzz-\w+", "…", str(error).split(";")[0])[:100] if isinstance(error, Finding) else ""
-    return f"{type(error).__name__} at {place} {detail}".strip(), _shorten("".join(traceback.format_exception(error)))
+    return f"{type(error).__name__} at {place} {detail}".strip(), "".join(traceback.format_exception(error))
 
 
-def _shorten(text: str, most: int = 20_000) -> str:
-    return text if len(text) <= most else f"{text[: most // 2]}\n…\n{text[-most // 2 :]}"
-
-
-@limit_memory()
-def work(
-    connection: Any, areas: dict[str, str], seed: int, step: int, shared: Any, cases: int, hang: float, trace: Path
-) -> None:
-    """Check cases until the parent ends this process, or each area has had its number of cases.
-
-    `shared` holds four numbers an area: the next case, seconds spent so far, and processor seconds and number of the
-    slowest case. Its last two numbers are the area and the wall time at which the present case began. Of a case that
-    takes nearly `hang` seconds, the stacks of all threads are written to the file `trace`.
-    """
-    stacks = trace.open("w")
+def work(connection: Any, following: dict[str, int], seed: int, step: int, seconds: float, cases: int) -> None:
+    """Check cases of the areas in `following`, from those numbers on, for some seconds, or up to `cases` of each. Each
+    area gets the same time. What is sent: area and number of a case that begins, and then what it did wrong, if it
+    did."""
     sys.dont_write_bytecode = True
     logging.disable(logging.CRITICAL)
-    guard, checkers = Guard(False), [Checker(name, module) for name, module in areas.items()]
-    for checker in checkers:
+    limit()
+    guard, checkers = Guard(), {name: Checker(name) for name in following}
+    for checker in checkers.values():
         checker.make_case(seed, 0)  # corpora are made before a case is measured
-    parent = os.getppid()
-    while os.getppid() == parent:
-        waiting = [n for n in range(len(checkers)) if not cases or shared[4 * n] < cases]
-        if not waiting:
+    spent, end = dict.fromkeys(following, 0.0), time.monotonic() + seconds
+    while (began := time.monotonic()) < end:
+        name = min((name for name in following if not cases or following[name] < cases), key=spent.get, default=None)
+        if name is None:
             break
-        area = min(waiting, key=lambda n: (shared[4 * n + 1], n))
-        number, began = int(shared[4 * area]), time.monotonic()
-        shared[-2], shared[-1] = area, began
-        faulthandler.dump_traceback_later(0.9 * hang, file=stacks)
-        content = checkers[area].make_case(seed, number)
+        number = following[name]
+        following[name] += step
+        connection.send((name, number, None))
+        faulthandler.dump_traceback_later(HANG, exit=True)
         try:
-            seconds = checkers[area].check(content, guard)
-            if seconds > shared[4 * area + 2]:
-                shared[4 * area + 2], shared[4 * area + 3] = seconds, number
+            checkers[name].check(checkers[name].make_case(seed, number), guard)
         except (Exception, SystemExit) as error:
-            with suppress(OSError):
-                connection.send((checkers[area].name, number, content, *describe(error)))
-        shared[4 * area] = number + step
-        shared[4 * area + 1] += time.monotonic() - began
-        shared[-1] = 0.0
-    faulthandler.cancel_dump_traceback_later()
-    connection.close()
+            connection.send((name, number, describe(error)))
+        spent[name] += time.monotonic() - began
