@@ -122,7 +122,7 @@ class Delivery:
         version = version if version or bump else stated
         if version is not None and not re.fullmatch(VERSION, version):
             raise ConfigError(f"--version {version!r}; allowed: a release such as 0.1.0, 1.2, 1.0rc1 or 1.0.post1")
-        held = self.hub.list_versions() if bump or self.hub.keeps_versions else ()
+        held = self.hub.list_versions() if bump or self.hub.asks else ()
         return choose_version(version, bump, held, self.hub.describe())
 
     def send(self, release: Release, findings: Sequence[str]) -> PublishedPackage:

@@ -13,14 +13,15 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from contextvars import Context, copy_context
+from functools import partial
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R")
+Jobs = SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
 
 MAX_RUNNING = 32
 LONG_CALL = 1.0  # seconds
@@ -185,7 +186,7 @@ def unwrap(error: BaseException) -> BaseException:
     return error.__cause__ or error if isinstance(error, ForeignError) else error
 
 
-def _set_outcome(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+def _set_outcome(future: asyncio.Future[Any] | Future[Any], result: Any, error: BaseException | None) -> None:
     if future.done():  # abandoned
         return
     if error is None:
@@ -205,14 +206,14 @@ def map_in_order(function: Callable[[T], R], items: Iterable[T], *, threads: int
     if threads < 2:
         yield from map(function, items)
         return
-    jobs: SimpleQueue[tuple[Future[R], T] | None] = SimpleQueue()
+    jobs: Jobs = SimpleQueue()
     for _ in range(threads):
-        Thread(target=_run_jobs, args=(function, jobs), daemon=True, name="viewbox-map").start()
+        Thread(target=run_jobs, args=(jobs,), daemon=True, name="viewbox-map").start()
     waiting: deque[Future[R]] = deque()
     try:
         for item in items:
             future: Future[R] = Future()
-            jobs.put((future, item))
+            jobs.put((future, partial(function, item)))
             waiting.append(future)
             if len(waiting) >= AHEAD * threads:
                 yield waiting.popleft().result()
@@ -225,12 +226,13 @@ def map_in_order(function: Callable[[T], R], items: Iterable[T], *, threads: int
             jobs.put(None)
 
 
-def _run_jobs(function: Callable[[T], R], jobs: SimpleQueue[tuple[Future[R], T] | None]) -> None:
+def run_jobs(jobs: Jobs) -> None:
+    """Do the jobs of a queue, up to None: what a function returns or raises, its future has."""
     while (job := jobs.get()) is not None:
-        future, item = job
-        if not future.set_running_or_notify_cancel():
-            continue
-        try:
-            future.set_result(function(item))
-        except BaseException as error:  # the caller raises it
-            future.set_exception(error)
+        _do_job(*job)
+        del job  # frees its objects while the next is waited for
+
+
+def _do_job(future: Future[Any], function: Callable[[], Any]) -> None:
+    if future.set_running_or_notify_cancel():
+        _set_outcome(future, *_call(copy_context(), function, (), {}))

@@ -95,8 +95,7 @@ class Hub(Protocol):
     or its client refuses, or cannot be reached. A message holds no key."""
 
     kinds: tuple[Kind, ...]  # what it holds
-    asks: bool  # whether files leave this machine, so that a person is asked before
-    keeps_versions: bool  # whether a version can be published once only
+    asks: bool  # whether files leave this machine: a person is asked before, and a version is published once only
     reads_front_matter: bool  # whether it shows the YAML at the head of README.md as tags
 
     def __init__(self, place: HubPlace) -> None: ...

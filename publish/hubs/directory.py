@@ -22,7 +22,6 @@ class Directory(Hub):
 
     kinds = ("environment", "model")
     asks = False
-    keeps_versions = False
     reads_front_matter = False
 
     def __init__(self, place: HubPlace) -> None:

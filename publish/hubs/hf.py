@@ -35,7 +35,6 @@ class HuggingFace(Hub):
 
     kinds = ("environment", "model")
     asks = True
-    keeps_versions = True
     reads_front_matter = True
 
     def __init__(self, place: HubPlace) -> None:

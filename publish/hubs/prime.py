@@ -40,7 +40,6 @@ class Prime(Hub):
 
     kinds = ("environment",)
     asks = True
-    keeps_versions = True
     reads_front_matter = False
 
     def __init__(self, place: HubPlace) -> None:

@@ -290,15 +290,15 @@ class ModelWorker:
     """
 
     def __init__(self) -> None:
-        self._inbox: SimpleQueue[Callable[[], None] | None] | None = None
+        self._inbox: concurrency.Jobs | None = None
 
     def run(self, function: Callable[[], T], timeout: float) -> T:
         """Return what the function returns, or raise its exception; raise `HungError` after `timeout` seconds."""
         if self._inbox is None:
             self._inbox = SimpleQueue()
-            Thread(target=_work, args=(self._inbox,), daemon=True, name="viewbox model").start()
+            Thread(target=concurrency.run_jobs, args=(self._inbox,), daemon=True, name="viewbox model").start()
         future: Future[T] = Future()
-        self._inbox.put(lambda: _fulfil(future, function))
+        self._inbox.put((future, function))
         try:
             return future.result(timeout)
         except TimeoutError as error:
@@ -307,19 +307,6 @@ class ModelWorker:
             self._inbox.put(None)  # the thread ends when the function returns
             self._inbox = None
             raise HungError(f"no result after {timeout:g} s") from error
-
-
-def _work(inbox: "SimpleQueue[Callable[[], None] | None]") -> None:
-    while (job := inbox.get()) is not None:
-        job()
-        del job  # frees its objects while the next is waited for
-
-
-def _fulfil(future: Future[T], function: Callable[[], T]) -> None:
-    try:
-        future.set_result(function())
-    except BaseException as error:  # SystemExit, say: it ends neither the process nor the thread
-        future.set_exception(error if isinstance(error, Exception) else concurrency.to_foreign(error))
 
 
 _servers: dict[Hashable, ModelServer] = {}
