@@ -278,7 +278,7 @@ def test_a_project_file_of_any_values_costs_rows_and_one_that_is_none_is_said(de
     for text in ["[project]", "[project]\nname = 3\ndependencies = 5\nlicense = {}\nkeywords = 7"]:
         (demo / PROJECT).write_text(text)
         assert list_failed(check_package(demo, limits=LIMITS))
-    for text in ["project = 3", "\x00", "", "[project"]:
+    for text in ["project = 3", "\x00", "", "[project", "x = " + "[" * 5000 + "]" * 5000]:
         (demo / PROJECT).write_text(text)
         with pytest.raises(ConfigError, match=r"pyproject\.toml: cannot be read"):
             check_package(demo, limits=LIMITS)

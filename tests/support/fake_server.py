@@ -3,10 +3,10 @@
 import json
 import os
 import shutil
-import time
 from pathlib import Path
 
 import viewbox
+from tests.support.waiting import wait_until_gone
 
 ROOT = Path(__file__).resolve().parents[2]
 FAKE = Path(__file__).with_name("fake_vllm") / "vllm"
@@ -40,18 +40,3 @@ class FakeVLLM:
         pids = [pid for start in self.read_starts() for pid in start["pids"]]
         assert pids
         wait_until_gone(pids, seconds)
-
-
-def wait_until_gone(pids, seconds=60):
-    """Waits until none of these processes runs."""
-
-    def is_there(pid):
-        try:
-            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-        except OSError:
-            return False
-
-    deadline = time.monotonic() + seconds
-    while left := [pid for pid in pids if is_there(pid)]:
-        assert time.monotonic() < deadline, f"{left} still run"
-        time.sleep(0.05)

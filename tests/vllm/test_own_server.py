@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 import viewbox as package
-from tests.support.fake_server import wait_until_gone
+from tests.support.waiting import wait_until_gone
 from viewbox.engines.vllm import process
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.run_folder import read_metrics

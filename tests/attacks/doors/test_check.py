@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.publish.test_check import LIMITS, PROJECT, demo, edit, list_failed, written  # noqa: F401  (two are fixtures)
-from tests.support.fake_server import wait_until_gone
 from tests.support.forged_runs import HOSTILE
 from tests.support.tables import each
+from tests.support.waiting import wait_until_gone
 from viewbox.errors import ConfigError
 from viewbox.publish.checks import check_package, project
 from viewbox.publish.checks.before import unpack_wheel
@@ -100,9 +100,3 @@ def test_a_folder_with_a_socket_or_a_pipe_is_refused_in_words(demo):  # noqa: F8
         one.bind(os.path.relpath(demo / "demo" / "s"))
         with pytest.raises(ConfigError, match="cannot be copied"):
             check_package(demo, limits=LIMITS, rows=["metadata"])
-
-
-def test_a_deep_project_file_is_refused_in_words(demo):  # noqa: F811
-    (demo / PROJECT).write_text("x = " + "[" * 5000 + "]" * 5000)
-    with pytest.raises(ConfigError, match="cannot be read as a project"):
-        check_package(demo, limits=LIMITS)

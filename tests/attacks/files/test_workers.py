@@ -18,8 +18,8 @@ import pytest
 from PIL import Image, ImageOps
 
 from tests.attacks.files import makers
-from tests.support.fake_server import wait_until_gone
 from tests.support.tables import each
+from tests.support.waiting import wait_until, wait_until_gone
 from viewbox.errors import ImageError
 from viewbox.images import limits
 from viewbox.images.files import open_image, open_picture, paths, pool
@@ -35,13 +35,6 @@ def make_endless():
     """A DICOM file on which pydicom 3.0 loops for ever: the boxes are looked at before the fragments are joined."""
     part = makers.boxes(0)
     return makers.raw_dicom(syntax=makers.JPEG_2000, pixels=makers.fragments(part[:14], part[14:]))
-
-
-def wait_until(condition, seconds=30.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def run_at_once(*functions):

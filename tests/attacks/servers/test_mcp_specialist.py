@@ -4,13 +4,13 @@ run. Episodes whose calls go to the same server one at a time do not change by a
 
 import asyncio
 import sys
-import time
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
 import pytest
 
+from tests.support.waiting import wait_until
 from tests.support.ward import Ward, get_result, make_tasks, play
 from viewbox.errors import ConfigError
 from viewbox.network import background
@@ -42,12 +42,7 @@ def make_calls(third):
 
 def wait_for_end(env):
     """Until the end of a server is seen: a call that is sent before is one in progress."""
-    session = servers._servers[background.get_loop()][env.specialists["h"].server]._session
-    for _ in range(600):
-        if session.ended.is_set():
-            return
-        time.sleep(0.05)
-    raise AssertionError("the server did not end")
+    wait_until(servers._servers[background.get_loop()][env.specialists["h"].server]._session.ended.is_set)
 
 
 @pytest.fixture(scope="module")

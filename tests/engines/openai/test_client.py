@@ -469,7 +469,7 @@ def test_a_proxy_or_certificate_that_cannot_be_used_is_named_but_not_for_this_ma
             OpenAIGenerator("https://example.org/v1", "m")
 
 
-def test_a_key_is_sent_and_shown_nowhere_and_keys_and_addresses_that_cannot_be_used_are_refused(ask_one):
+def test_a_key_is_sent_and_shown_nowhere_and_one_that_cannot_be_used_is_refused(ask_one):
     answer = lambda h: make_response(400, {"error": {"message": f"bad {h.headers['Authorization']}"}})(h)  # noqa: E731
     episode, server = ask_one(answer, api_key=" sk-secret\n")
     assert server.requests[0]["headers"]["Authorization"] == "Bearer sk-secret"
@@ -478,7 +478,3 @@ def test_a_key_is_sent_and_shown_nowhere_and_keys_and_addresses_that_cannot_be_u
         with pytest.raises(ConfigError, match="API key") as caught:
             OpenAIGenerator(NOWHERE, "m", api_key=key)
         assert key not in str(caught.value)
-    for given in ("localhost:8000", "ftp://host", "http://", "http://sk-1@host/v1", "http://h/?k=sk-1"):
-        with pytest.raises(ConfigError, match="endpoint") as caught:
-            OpenAIGenerator(given, "m")
-        assert "sk-1" not in str(caught.value)

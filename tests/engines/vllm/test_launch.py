@@ -4,11 +4,11 @@ import json
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from tests.support.fake_server import FakeVLLM
+from tests.support.waiting import wait_until
 from viewbox.assets import find_model_folder
 from viewbox.configs.schema import parse
 from viewbox.engines.hf import loading
@@ -149,11 +149,7 @@ def test_evaluate_plays_both_ways_on_one_server(fake, viewbox, tmp_path):
 def test_a_rollout_that_is_stopped_while_the_server_loads_leaves_no_process(fake, tmp_path):
     command = [sys.executable, "-m", "viewbox", "rollout", *GIVEN, OWN, "--tasks", "1", "--out", "out"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        deadline = time.monotonic() + 120
-        while not fake.read_starts():
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: fake.read_starts() or process.poll() is not None)
         process.send_signal(signal.SIGINT)
         status = process.wait(60)
     assert status == 130

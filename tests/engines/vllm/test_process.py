@@ -5,12 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import httpx
 import pytest
 
-from tests.support.fake_server import wait_until_gone
+from tests.support.waiting import wait_until, wait_until_gone
 from viewbox.engines.generator import GeneratorError
 from viewbox.engines.vllm.process import ServerProcess
 
@@ -62,10 +61,7 @@ def read_pids(folder):
 
 def kill(server):
     os.killpg(server.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 60
-    while server.is_running():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: not server.is_running())
 
 
 def test_a_server_starts_answers_and_ends_with_all_its_processes(server, folder):

@@ -3,7 +3,6 @@
 # ruff: noqa: F811 (fixtures of another file)
 import os
 import signal
-import time
 
 import pytest
 
@@ -18,6 +17,7 @@ from tests.engines.vllm.weights.test_own_server import (  # noqa: F401
     write_config,
 )  # fmt: skip
 from tests.support.servers import hang_up
+from tests.support.waiting import wait_until
 
 
 def test_a_server_that_dies_in_mid_run_is_started_again_and_gets_the_weights_again(start, write_config, fake, tmp_path):
@@ -53,11 +53,9 @@ def test_after_two_starts_that_fail_the_run_ends_with_a_checkpoint_to_go_on_from
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=str)
 def test_a_run_that_is_stopped_leaves_no_process_of_its_server(start, write_config, fake, tmp_path, number):
     running = start(write_config(train={"max_steps": 1000}))
-    metrics, deadline = tmp_path / "out" / "run-seed0" / "metrics.jsonl", time.monotonic() + 120
-    while not metrics.exists():
-        assert running.status is None, running.output.read_text()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    metrics = tmp_path / "out" / "run-seed0" / "metrics.jsonl"
+    wait_until(lambda: metrics.exists() or running.status is not None)
+    assert running.status is None, running.output.read_text()
     os.kill(running.pid, number)
     status, said = running.wait()
     assert status == (-number if number == signal.SIGKILL else 130), said
