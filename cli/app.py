@@ -13,7 +13,6 @@ from ..version import __version__
 from . import figures
 from .commands import Command, CommandGroup, LazyGroup
 
-BOOTSTRAP = {"resamples": "bootstrap"}
 COMMANDS: dict[str, Command | CommandGroup] = {
     "ask": Command(
         "cli.ask:ask",

@@ -292,18 +292,18 @@ def play_folder(
 
 def start_server(job: "RolloutJob", folder: Path) -> None:
     """Start the job's own server, if it has one that does not run yet, and wait until it answers."""
+    from rich.console import Console
     from rich.text import Text
 
     from ..engines.vllm.process import LOG
-    from .progress import build_console
 
     server = job.player.server
     if server is None or server.is_ready():
         return
     server.log = folder / LOG
     typer.echo(f"starting a vLLM server of {job.config.model.name}; its log: {server.log}")
-    console, started = build_console(), time.monotonic()
-    with console.status("") as status:  # shown on a terminal only
+    started = time.monotonic()
+    with Console().status("") as status:  # shown on a terminal only
         server.show = lambda line: status.update(Text(line))
         server.wait()
     server.show = lambda line: None

@@ -11,22 +11,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.live import Live
-from rich.text import Text
 
 from ..engines.generator import Load
 from ..records import Episode
 from ..rollouts.scoring.metrics import END_REASONS, format_part, get_episode_values
 from ..rollouts.scoring.table import Table
 from ..rollouts.store.lines import MAX_COUNT
-from ..training.reporting.report import format_duration
+from ..training.reporting.report import ProgressPrinter, format_duration
 from ..utils.terminal import make_line
 
 log = logging.getLogger("viewbox.progress")
 
 EVERY = 5.0  # seconds between lines without a terminal
 MAX_REASON = 1000  # characters of an error: a server's or a saved episode's
-WIDTH = 120  # columns without a terminal
 
 
 class Progress:
@@ -42,7 +39,7 @@ class Progress:
     def __init__(
         self, total: int, console: Console | None = None, *, get_load: Callable[[], Load] | None = None
     ) -> None:
-        self.total, self.console, self.get_load = total, console or build_console(), get_load
+        self.total, self.get_load, self.printer = total, get_load, ProgressPrinter(console, silence=EVERY)
         self.done = self.new = 0
         self.table = Table()  # of which the means are shown
         self.ends: Counter[str] = Counter()
@@ -57,7 +54,7 @@ class Progress:
         self.ends[episode.end_reason] += 1
         if not earlier and episode.end_reason == "error" and self.ends["error"] == 1:
             reason = make_line(f"first error, task {episode.task.id}: {episode.info.get('error')}", MAX_REASON)
-            self.console.print(reason, markup=False)
+            self.printer.print_line(reason)
 
     def render_line(self, seconds: float | None = None) -> str:
         """Episodes done, means so far, speed and time left of this session, and end reasons."""
@@ -100,31 +97,15 @@ class Progress:
     @contextmanager
     def show(self) -> Iterator[None]:
         """Show the progress from a task of the running event loop; leave one line behind."""
-        live = Live(console=self.console, auto_refresh=False, transient=True) if self.console.is_terminal else None
-        if live:
-            live.start()
-        ticking = asyncio.ensure_future(self._tick(live))
+        ticking = asyncio.ensure_future(self._tick())
         try:
             yield
         finally:
             ticking.cancel()
-            if live:
-                live.stop()
-            self._print_line()
+            self.printer.close()
+            self.printer.print_line(self.render_line())
 
-    async def _tick(self, live: Live | None) -> None:
+    async def _tick(self) -> None:
         while True:
-            if live:
-                live.update(Text(self.render_line()), refresh=True)
-            await asyncio.sleep(0.5 if live else EVERY)
-            if not live:
-                self._print_line()
-
-    def _print_line(self) -> None:
-        self.console.print(self.render_line(), markup=False, highlight=False, soft_wrap=True)
-
-
-def build_console() -> Console:
-    """Return the terminal with its own width; a file or a pipe with the width of tables."""
-    console = Console()
-    return console if console.is_terminal else Console(width=WIDTH)
+            self.printer.show_status(self.render_line())
+            await asyncio.sleep(0.5)

@@ -38,7 +38,7 @@ from .held_out import PREFIX, HeldOutEvaluation, evaluate, store_episodes
 from .plan import Plan
 from .precision import build_lora_config, build_model, freeze_parts
 from .reporting import report, tracking
-from .reporting.callbacks import Alarms, Interrupt, MetricsFile, ProgressPrinter
+from .reporting.callbacks import Alarms, Interrupt, MetricsFile
 from .reporting.model_card import write_card
 from .resume import RunLocation, fingerprint_held_out, record_data, set_held_out_aside
 from .sft.episodes import add_tokens, read_episodes
@@ -65,7 +65,7 @@ class Run:
         self.tokens = ChatTokens(self.processor, self.model.config, self.model.generation_config)
         check_parity(self.model, self.tokens)
         self.started = time.monotonic()
-        self.printer = ProgressPrinter(quiet=not PartialState().is_main_process)
+        self.printer = report.ProgressPrinter(quiet=not PartialState().is_main_process)
         served = get_server_engine(config.rollout.engine) is not None
         self.alarms, self.interrupt = Alarms(self.printer.print_line, is_served=served), Interrupt()
         self.weights = self._build_sender()

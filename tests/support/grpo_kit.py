@@ -7,7 +7,8 @@ from trl import GRPOConfig
 from viewbox.configs.sections import RolloutSection
 from viewbox.rollouts.store.run_folder import read_metrics
 from viewbox.training.grpo.trainer import EpisodeGRPOTrainer
-from viewbox.training.reporting.callbacks import MetricsFile, ProgressPrinter
+from viewbox.training.reporting.callbacks import MetricsFile
+from viewbox.training.reporting.report import ProgressPrinter
 
 GENERATION = {"slots": 8, "max_reply_tokens": 8, "max_completion_tokens": 400}
 

@@ -19,46 +19,13 @@ from types import FrameType
 from typing import Any
 
 from accelerate.utils import gather_object
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from ...rollouts.scoring.metrics import format_part
-from .report import format_duration
+from .report import ProgressPrinter, format_duration
 
 ALARM_STEPS = 5  # an alarm looks at the mean of this many logs
-SILENCE = 8.0  # seconds after which a log file is told what is being done
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-
-class ProgressPrinter:
-    """Prints lines that stay, and on a terminal one status line below them that changes; if `quiet`, none of them."""
-
-    def __init__(self, console: Console | None = None, *, quiet: bool = False) -> None:
-        self.console = console or Console(highlight=False, soft_wrap=True, quiet=quiet)
-        self._live: Live | None = None
-        self._said = time.monotonic()
-
-    def print_line(self, line: str) -> None:
-        self._said = time.monotonic()
-        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-    def show_status(self, line: str) -> None:
-        """Replace the status line; if the output is not a terminal, print it where nothing was said for a while."""
-        if not self.console.is_terminal:
-            if time.monotonic() - self._said > SILENCE:
-                self.print_line(line)
-            return
-        if self._live is None:
-            self._live = Live(console=self.console, auto_refresh=False, transient=True)
-            self._live.start()
-        self._live.update(Text(line), refresh=True)
-
-    def close(self) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
 
 
 class MetricsFile(TrainerCallback):

@@ -1,11 +1,14 @@
 """What a run reports: curve.png and a table of the held-out figures at its end, and how figures are printed."""
 
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from ...rewards.looks import RIGHT, VERDICTS, explain_verdicts
 from ...rollouts.scoring.table import Interval
@@ -27,6 +30,36 @@ _ROWS = {
     "episodes/turns": "turns",
     "replies/well_formed": "well-formed",
 }
+
+
+class ProgressPrinter:
+    """Prints lines that stay, and on a terminal one status line below them that changes; if `quiet`, none of them.
+    A log file is told the status where nothing was said for `silence` seconds."""
+
+    def __init__(self, console: Console | None = None, *, quiet: bool = False, silence: float = 8.0) -> None:
+        self.console, self.silence = console or Console(highlight=False, soft_wrap=True, quiet=quiet), silence
+        self._live: Live | None = None
+        self._said = time.monotonic()
+
+    def print_line(self, line: str) -> None:
+        self._said = time.monotonic()
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def show_status(self, line: str) -> None:
+        """Replace the status line; if the output is not a terminal, print it where nothing was said for a while."""
+        if not self.console.is_terminal:
+            if time.monotonic() - self._said > self.silence:
+                self.print_line(line)
+            return
+        if self._live is None:
+            self._live = Live(console=self.console, auto_refresh=False, transient=True)
+            self._live.start()
+        self._live.update(Text(line), refresh=True)
+
+    def close(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
 
 
 def draw_curve(folder: Path, lines: list[dict[str, Any]], summary: Mapping[str, Any]) -> None:

@@ -94,7 +94,7 @@ def test_the_progress_of_a_rollout(evil, capsys):
     progress = Progress(4, console)
     scores = Scores(0.5, {evil: 0.5})
     progress.add(Episode(Task(evil), scores=scores, end_reason="error", info={"error": evil}))
-    progress._print_line()
+    progress.printer.print_line(progress.render_line())
     metrics = compute_episode_metrics([Episode(Task("a"), scores=scores)])
     summary = {"environment": evil, "model": evil, "episodes": 1, "metrics": metrics, "errors": {evil: 1}}
     show(summary, show_summary)

@@ -19,7 +19,7 @@ def screen():
 
     def make(terminal):
         written = io.StringIO()
-        return callbacks.ProgressPrinter(Console(file=written, force_terminal=terminal, width=100)), written
+        return report.ProgressPrinter(Console(file=written, force_terminal=terminal, width=100)), written
 
     return make
 
