@@ -162,15 +162,11 @@ class ViewboxClient(EnvClient[ViewboxAction | str, ViewboxObservation, ViewboxSt
 
 
 def build_app(
-    environment: str,
-    settings: Mapping[str, object] | None = None,
-    *,
-    max_sessions: int = MAX_SESSIONS,
-    session_timeout: float = SESSION_TIMEOUT,
+    environment: str, settings: Mapping[str, object] | None = None, *, max_sessions: int = MAX_SESSIONS
 ) -> Any:
-    """Return the FastAPI application of an environment, for uvicorn. A session without a request for `session_timeout`
-    seconds is freed. Raise `ConfigError` also for restricted data: whoever reaches the server sees its images, web
-    pages in a browser on this machine included."""
+    """Return the FastAPI application of an environment, for uvicorn. A session without a request for an hour is freed.
+    Raise `ConfigError` also for restricted data: whoever reaches the server sees its images, web pages in a browser on
+    this machine included."""
     env = make(environment, **(settings or {}))
     check_served(env)
     env.prepare()
@@ -179,5 +175,5 @@ def build_app(
         ViewboxAction,
         ViewboxObservation,
         env_name=env.name,
-        concurrency_config=ConcurrencyConfig(max_concurrent_envs=max_sessions, session_timeout=session_timeout),
+        concurrency_config=ConcurrencyConfig(max_concurrent_envs=max_sessions, session_timeout=SESSION_TIMEOUT),
     )

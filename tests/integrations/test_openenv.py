@@ -137,29 +137,6 @@ def test_a_bug_of_the_environment_costs_its_episode_and_more_sessions_than_allow
         assert client.reset(task=1).observation.messages
 
 
-def ask(address, method):
-    """A call of OpenEnv's HTTP session, which no connection holds."""
-    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": f"openenv/session/{method}", "params": {}}).encode()
-    request = urllib.request.Request(f"{address}/mcp", body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=20) as response:
-        return json.load(response)
-
-
-@pytest.mark.slow
-def test_the_session_of_a_client_that_went_away_is_freed():
-    app = build_app("digits", SETTINGS, max_sessions=1, session_timeout=0.5)
-    with serve_app(app) as address:
-        with ViewboxClient(address).sync() as slow:
-            slow.reset(task=0)
-            time.sleep(6)  # OpenEnv looks every 5 s
-            assert slow.step("no").observation.messages  # its connection lives
-        assert "session_id" in ask(address, "create")["result"]
-        assert "error" in ask(address, "create")
-        time.sleep(6)
-        with ViewboxClient(address).sync() as other:
-            assert other.reset(task=0).observation.messages
-
-
 def test_restricted_data_are_not_served_and_the_package_under_its_former_name_is_refused(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="kept: its data is restricted to this machine"):
         build_app(f"{__file__}:Kept")
