@@ -128,7 +128,6 @@ def evaluate(
     of: str | None = None,
     acuity: bool = False,
     resamples: int = 1000,
-    json_line: Annotated[bool, typer.Option("--json")] = False,
     **options: Unpack[PlayOptions],
 ) -> Evaluation:
     """Play the same tasks with tools and without, and print what the tools are worth.
@@ -149,7 +148,6 @@ def evaluate(
         of: with --pictures: only the calls of this tool work on other pictures, those of one reply at a time.
         acuity: instead, show the target of each task at several scales, and print how right the answers are.
         resamples: no 95 % intervals if this is 0; those of means need no bootstrap draws.
-        json_line: also print the comparison as one JSON object, on the last line.
     """
     from ..rollouts import worth
     from ..rollouts.acuity import Acuity, measure_acuity, show_targets
@@ -183,8 +181,7 @@ def evaluate(
     )
     figures = folder / f"{'acuity' if acuity else 'pictures' if names else 'tool_gain'}.json"
     write_atomically(figures, json.dumps(result.to_dict(), indent=2) + "\n")
-    says = [f"figures: {figures}", describe_view(folder)]
-    return Evaluation(result, [*says, *([json.dumps(result.to_dict())] if json_line else [])])
+    return Evaluation(result, [f"figures: {figures}", describe_view(folder)])
 
 
 def _play_ways(ways: Mapping[str, "RolloutJob"], folder: Path, retry_failed: bool) -> None:

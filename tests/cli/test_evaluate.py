@@ -47,11 +47,11 @@ DIGITS = ("--env", "digits", "--tasks")
 @pytest.mark.slow
 @each("more", [(), ("--refuse",)])
 def test_both_ways_are_played_stored_and_compared(evaluate, tmp_path, more):
-    arguments = [*DIGITS, 5, "--json", *more]
+    arguments = [*DIGITS, 5, *more]
     with serve(look_if_possible) as server:
         status, out, _ = evaluate(*arguments, "--endpoint", server.url)
     assert {bool(body.get("tools")) for body in server.bodies} == ({True} if more else {True, False})
-    found = json.loads(out.splitlines()[-1])
+    found = read("tool_gain")
     assert (status, found["tasks"]) == (0, 5)
     assert found["gains"]["reward"]["difference"]["mean"] > 0.1
     assert "scores" not in found  # they are the gains
@@ -76,7 +76,7 @@ def test_every_command_prints_one_mean_of_the_same_episodes(evaluate, viewbox):
 
     with serve(answer) as server:
         given = (*DIGITS, 6, "--group", 3, "--concurrency", 1, "--endpoint", server.url)
-        assert evaluate(*given, "--json")[0] == 0
+        assert evaluate(*given)[0] == 0
     gain = read("tool_gain")["gains"]["reward"]
     runs = {run["path"]: run["first_reward"] for run in ask("runs", "e")["runs"]}
     compared = ask("compare", "e/without_tools", "e/with_tools")["scores"]["reward"]
