@@ -169,6 +169,10 @@ def _fit_model(model: type[BaseModel], answer: dict[str, Any], schema: Mapping[s
         checked = model.model_validate_json(json.dumps(answer), strict=True)  # it converts nothing: see `Coercion`
     except ValidationError as error:
         raise ToolError(_describe_refusal(error.errors(include_url=False), answer, schema)) from error
+    except RecursionError as error:
+        raise ToolError("the answer is nested too deep") from error
+    except UnicodeError as error:
+        raise ToolError(f"the answer is not Unicode: {error}") from error
     try:
         written = _sort_sets(checked, checked.model_dump(mode="json"))
     except (ValueError, RecursionError) as error:

@@ -106,11 +106,8 @@ class Tool:
             elif value is None or is_null_text(value, spec):
                 continue
             checked[name] = check_value(value, spec, label, coordinates, size or (1, 1))
-            if spec.get("x-kind") == "picture" and find_picture is not None:
-                try:
-                    checked[name] = find_picture(checked[name])
-                except ToolError as error:
-                    raise ArgumentError(f"{label}: {error}") from error
+            if spec.get("x-kind") == "picture":
+                checked[name] = _find_picture(checked[name], label, find_picture)
                 size = size or checked[name].size
         return checked
 
@@ -124,6 +121,15 @@ class Tool:
             name: given.get(name) if spec.get("x-kind") == "picture" else checked.get(name, self.defaults.get(name))
             for name, spec in self.parameters.items()
         }
+
+
+def _find_picture(name: str, label: str, find_picture: Callable[[str], View] | None) -> View:
+    try:
+        if find_picture is None:
+            raise ArgumentError(f"there is no picture {show_json(name[:40])}; allowed: none")
+        return find_picture(name)
+    except ToolError as error:
+        raise ArgumentError(f"{label}: {error}") from error
 
 
 def is_tool_name(name: str) -> bool:

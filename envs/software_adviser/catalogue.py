@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
-from importlib.resources import files
+from importlib.resources import as_file, files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar, get_args
 from urllib.parse import urlsplit
@@ -22,7 +23,7 @@ from ..data.rows import JsonLines
 from .structures import check_term
 
 T = TypeVar("T")
-SHIPPED: Final = Path(str(files(__package__) / "catalogue.jsonl"))
+SHIPPED: Final = files(__package__) / "catalogue.jsonl"
 SUFFIXES: Final = (".jsonl", ".ndjson")
 
 # ---------------------------------------------------------------------- the words of facts
@@ -201,18 +202,21 @@ class Catalogue:
     problems: tuple[str, ...]
 
 
-def read_catalogue(path: str | Path = SHIPPED) -> tuple[SoftwareTool, ...]:
+def read_catalogue(path: str | Path | Traversable = SHIPPED) -> tuple[SoftwareTool, ...]:
     """Read the tools of a catalogue. Raise `ConfigError` if the file cannot be read, or no row of it can be used."""
     checked = check_catalogue(path)
     if not checked.tools:
         first = f"; the first problem: {checked.problems[0]}" if checked.problems else ""
-        raise ConfigError(f"{Path(path).name}: holds no tool that can be used{first}", key="catalogue")
+        raise ConfigError(f"{Path(str(path)).name}: holds no tool that can be used{first}", key="catalogue")
     return checked.tools
 
 
-def check_catalogue(path: str | Path = SHIPPED) -> Catalogue:
+def check_catalogue(path: str | Path | Traversable = SHIPPED) -> Catalogue:
     """Read a catalogue, a tool a line of a JSONL file, and find what is wrong in it. Raise `ConfigError` if it cannot
     be read."""
+    if not isinstance(path, str | Path):  # in a zip file
+        with as_file(path) as file:
+            return check_catalogue(file)
     path = Path(path)
     if path.suffix.lower() not in SUFFIXES:
         text = f"catalogue = {str(path)!r:.200}: a file of another kind; allowed: {', '.join(SUFFIXES)}"
