@@ -1,5 +1,5 @@
 """`python -m viewbox`: the `viewbox` command."""
 
-from .cli.app import main
+from .cli.commands import main
 
 main()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..utils.docstrings import read_docstring
-from .commands import say
+from .command_builder import say
 
 if TYPE_CHECKING:
     from ..training.memory.forecast import Forecast

@@ -29,7 +29,7 @@ from ..utils.frozen import thaw
 from ..utils.terminal import make_line
 from ..viewer.sources import EpisodeSet
 from ..viewer.unplayed import build_unplayed
-from .commands import say
+from .command_builder import say
 
 if TYPE_CHECKING:
     from ..configs.schema import Config

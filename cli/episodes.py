@@ -12,7 +12,7 @@ from rich.console import Console
 
 from ..errors import ConfigError, StoreError
 from ..utils.files import check_out
-from .commands import say
+from .command_builder import say
 from .figures import warn
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..rollouts.scoring import INTERVALS, MIN_TASKS, RULE
-from .commands import PrintedTable, say
+from .command_builder import PrintedTable, say
 
 if TYPE_CHECKING:
     from ..rewards.explain import ExplainedScore

@@ -13,7 +13,7 @@ import typer
 from ..errors import ConfigError, ViewboxError
 from ..utils.files import check_out, write_atomically
 from ..utils.terminal import make_printable
-from .commands import show
+from .command_builder import show
 from .figures import Evaluation
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from PIL import Image
 from safetensors.numpy import load_file
 
 import viewbox
-from viewbox.cli.app import COMMANDS
+from viewbox.cli.commands import COMMANDS
 from viewbox.plugins import ENVIRONMENTS
 
 TOLERANCE = 1e-6

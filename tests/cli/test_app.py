@@ -9,8 +9,8 @@ import pytest
 
 import viewbox as viewbox_package
 from tests.support.tables import each
-from viewbox.cli.app import COMMANDS
-from viewbox.cli.commands import CommandGroup, build_command, read_summary
+from viewbox.cli.command_builder import CommandGroup, build_command, read_summary
+from viewbox.cli.commands import COMMANDS
 
 MODULE = [sys.executable, "-m", "viewbox"]
 
@@ -40,7 +40,7 @@ def test_without_a_command_the_help_names_every_command(viewbox):
 
 
 def test_the_help_is_fast_it_loads_neither_numpy_nor_torch():
-    code = "import sys\nfrom viewbox.cli import app\ntry: app.main()\nexcept SystemExit: pass\n"
+    code = "import sys\nfrom viewbox.cli import commands\ntry: commands.main()\nexcept SystemExit: pass\n"
     code += "print({'numpy', 'torch', 'PIL', 'scipy', 'pydantic'} & set(sys.modules))"
     assert run(sys.executable, "-c", code, "--help").stdout.splitlines()[-1] == "set()"
 
@@ -53,7 +53,7 @@ def list_rows(table=COMMANDS, words=()):
 
 BARE = """
 import json, sys
-from viewbox.cli.app import main
+from viewbox.cli.commands import main
 for words in json.loads(sys.argv[1]):
     sys.argv = ["viewbox", *words]
     try: main()

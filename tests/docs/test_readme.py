@@ -53,7 +53,7 @@ PRINTED = {"score": ("1 episodes of 1 tasks", "label", "box"), "view": ("report.
 
 @pytest.mark.parametrize("command", [shlex.split(one, comments=True) for one in COMMANDS], ids=COMMANDS)
 def test_the_analysts_commands_run_as_printed(command, saved, monkeypatch, capsys):
-    from viewbox.cli.app import app
+    from viewbox.cli.commands import app
 
     monkeypatch.chdir(saved)
     (saved / "strict.yaml").write_text(next(block for block in blocks("yaml") if "threshold" in block))
@@ -92,8 +92,8 @@ USED = sorted((page.name, *line) for page in WITH_COMMANDS for line in list_comm
 
 def list_options(name: str, rest: str) -> tuple[set[str], str]:
     """The options of a command, and what follows its words: `viewbox reward try …`, `viewbox runs FOLDER`."""
-    from viewbox.cli.app import COMMANDS
-    from viewbox.cli.commands import CommandGroup, build_command
+    from viewbox.cli.command_builder import CommandGroup, build_command
+    from viewbox.cli.commands import COMMANDS
 
     row = COMMANDS[name]
     if name == "train":  # which parses its own arguments

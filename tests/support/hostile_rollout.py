@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from rich.console import Console
 
 from tests.support.servers import make_completion, serve
-from viewbox.cli.commands import format_table
+from viewbox.cli.command_builder import format_table
 from viewbox.cli.figures import show_summary
 from viewbox.cli.progress import Progress
 from viewbox.configs.schema import Config

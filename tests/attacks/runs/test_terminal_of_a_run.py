@@ -8,7 +8,7 @@ from rich.console import Console
 
 from tests.support.forged_runs import REFERENCE, forge_run, make_line
 from tests.support.tables import each
-from viewbox.cli.commands import show
+from viewbox.cli.command_builder import show
 from viewbox.cli.figures import show_summary
 from viewbox.cli.progress import Progress
 from viewbox.records import Episode, Scores, Task
