@@ -62,7 +62,7 @@ class Digits(BaseMultiTurnEnv):
 
     split: Annotated[Split, Field(description="the two splits share no handwritten image")] = "train"
     num_tasks: Annotated[int, Field(ge=1, description="number of tasks")] = 100_000
-    first_seed: Annotated[int, Field(ge=0, description="seed of the first task; each next task adds 1")] = 0
+    first_seed: Annotated[int, Field(ge=0, description="seed of the first task; the next adds 1")] = 0
     canvas: Annotated[int, Field(ge=32, description="side of the picture in pixels")] = 192
     digit: Annotated[int, Field(ge=8, description="side of the digit in pixels")] = 8
     noise: Annotated[float, Field(ge=0, description="standard deviation, in gray levels of 255")] = 12.0
