@@ -279,7 +279,8 @@ def _get_fields(cls: type) -> Mapping[str, FieldInfo]:
 
 
 def _render_fields(fields: Mapping[str, FieldInfo]) -> str:
-    rows = []
+    """Return a line for each key, in the form of `docs/tools.md`."""
+    lines = []
     for name, field in fields.items():
         only = {type(None), get_section_model(field.annotation)}.issuperset(
             get_args(field.annotation) or [field.annotation]
@@ -289,11 +290,12 @@ def _render_fields(fields: Mapping[str, FieldInfo]) -> str:
         default = _get_default(field)
         if default == "`null`":  # which says that it may be null
             kind = kind.removesuffix(" or null")
-        rows.append((f"`{name}`", _shorten(kind), default, field.description or ""))
-    return _render_table(("key", "takes", "default", "meaning"), rows)
+        default = default if field.is_required() else f"default {default}"
+        lines.append(f"- `{name}` ({_shorten(kind)}; {default}): {field.description}")
+    return "\n".join(lines)
 
 
-SHORT = (  # (words of an error message, their sign in a table)
+SHORT = (  # (words of an error message, their sign in a list)
     (r" of at least (\S+) and of at most (\S+)", r" \1–\2"),
     (r" of at least (\S+) and below (\S+)", r" ≥\1 and <\2"),
     (r" above (\S+) and of at most (\S+)", r" >\1 and ≤\2"),
@@ -310,7 +312,7 @@ SHORT = (  # (words of an error message, their sign in a table)
 
 
 def _shorten(words: str) -> str:
-    """Return what a key takes as a table says it.
+    """Return what a key takes as the page says it.
 
     >>> _shorten("a whole number of at least 1 and of at most 20 or null")
     'integer 1–20 or null'
