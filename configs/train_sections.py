@@ -55,7 +55,7 @@ class CreditSection(Section):
 
 
 class TrainSection(BaseModel):
-    """How the policy is trained. All other keys are arguments of `GRPOConfig` (grpo) or `TrainingArguments` (sft)."""
+    """How the policy is trained."""
 
     model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
 

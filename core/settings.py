@@ -120,7 +120,7 @@ class LoopSettings:
             None,
             description="end: a tool that raises, hangs or cannot be reached ends the episode as `error`; tell: the "
             "model reads what failed, and after three faults the tool is withdrawn. Default: tell in `viewbox ask`, "
-            "`viewbox rollout` and `env.play`; end elsewhere, where something learns or is measured",
+            "`viewbox rollout` and `env.play`; end elsewhere",
         ),
     ]
     max_tool_chars: Annotated[int, Field(8000, ge=100, description="characters of a tool's text that the model reads")]

@@ -364,10 +364,11 @@ class Row:
     processor: str = ""
     reason: str = ""
 
-    def write(self) -> str:
-        """Return the row of the table."""
-        cells = (f"`{self.kind}`", self.result, self.difference, self.processor, self.reason)
-        return "| " + " | ".join(cell.replace("|", "\\|").replace("<", "&lt;") for cell in cells) + " |"
+    def get_outcome(self) -> tuple[str, str, str]:
+        """Return what types of one row of the table share, as its cells say it."""
+        cells = (self.result, self.processor, self.reason)
+        result, processor, reason = (cell.replace("|", "\\|").replace("<", "&lt;") for cell in cells)
+        return result, processor, reason
 
 
 def try_type(config_class: Any) -> Row:
@@ -494,12 +495,11 @@ type's own config class (`python docs/architectures_page.py`). Your own model:
   about the type.
 - *processor*: own, of the classes of the type, with small sizes and a small vocabulary. A stand-in has the type's
   image processor, and repeats the image token as often as its tower gives features. The chat template is one for all;
-  those of released models are in `tests/support/families`. Ids in a config are those of tokens that its processor
-  writes, so that what a model does at them is played.
+  those of released models are in `tests/support/families`.
 
-SUMMARY
+SUMMARY Types of one outcome share a row.
 
-| `model_type` | plays | differs by | processor | why |
+| plays | differs by, at most | processor | why | `model_type` |
 |---|---|---|---|---|
 """
 
@@ -509,7 +509,19 @@ def build_page(rows: list[Row]) -> str:
     counts = Counter(row.result for row in rows)
     summary = f"{len(rows)} types: " + ", ".join(f"{count} {result}" for result, count in counts.most_common()) + "."
     intro = INTRO.replace("VERSION", transformers.__version__).replace("SUMMARY", summary)
-    return intro + "".join(f"{row.write()}\n" for row in rows)
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row.get_outcome(), []).append(row)
+    shared = sorted(groups.items(), key=lambda group: (-counts[group[1][0].result], group[1][0].result, -len(group[1])))
+    return intro + "".join(f"{write_group(*group)}\n" for group in shared)
+
+
+def write_group(outcome: tuple[str, str, str], rows: list[Row]) -> str:
+    """Return the row of the table for the types that have one outcome."""
+    result, processor, reason = outcome
+    largest = max((row.difference for row in rows if row.difference), key=float, default="")
+    kinds = ", ".join(f"`{row.kind}`" for row in rows)
+    return f"| {result} | {largest} | {processor} | {reason} | {kinds} |"
 
 
 GRIDS = [[2 * SIDE, SIDE], [SIDE, 2 * SIDE], [2 * SIDE, 2 * SIDE]]
@@ -612,7 +624,7 @@ def main() -> None:
     rows = []
     for one in chosen:
         rows.append(try_type(one))
-        print(rows[-1].write(), flush=True)
+        print(write_group(rows[-1].get_outcome(), rows[-1:]), flush=True)
     if not sys.argv[1:]:
         PAGE.write_text(build_page(rows), encoding="utf-8")
 

@@ -1,8 +1,8 @@
 """The conventions that models were trained on, by `model_type`: the defaults of environments and endpoints.
 
-Every entry names its sources. None means that a value is unknown: the environment's own default then applies, as for
-every model that is not listed. The table in `docs/models.md` is made from this one. A setting in a config or on the
-command line overrides it.
+Every entry names its sources, which stand only here. None means that a value is unknown: the environment's own default
+then applies, as for every model that is not listed. The table in `docs/models.md` is made from this one. A setting in a
+config or on the command line overrides it.
 """
 
 import re

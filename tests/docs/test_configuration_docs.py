@@ -1,5 +1,6 @@
 """`docs/configuration.md` says what the code checks, and leaves nothing out."""
 
+import re
 import runpy
 from dataclasses import fields
 from pathlib import Path
@@ -28,11 +29,12 @@ def sections(model=Config, path=""):
             yield from sections(inner, f"{path}{name}.")
 
 
-def test_the_page_is_what_the_code_prints_without_an_empty_cell():
+def test_the_page_is_what_the_code_prints_without_an_empty_cell_or_meaning():
     assert (ROOT / "docs" / "configuration.md").read_text() == build_page(), (
         "print it again: python docs/config_page.py > docs/configuration.md"
     )
     assert "| |" not in build_page()
+    assert not re.search(r"^- `\w+` \(.*\): (None)?$", build_page(), re.M)
 
 
 def test_every_key_and_every_setting_of_every_environment_is_listed_with_its_meaning():
@@ -41,13 +43,13 @@ def test_every_key_and_every_setting_of_every_environment_is_listed_with_its_mea
         part = page.split(f" `{path}`\n")[1].split("\n#")[0]
         for name, field in model.model_fields.items():
             assert field.description
-            assert f"| `{name}` |" in part
+            assert f"- `{name}` (" in part
             assert field.description in part
     shared = page.split("### Shared settings")[1].split("\n#")[0]
     for name in ENVIRONMENTS:
         part = page.split(f"### `env.name: {name}`")[1].split("\n#")[0]
         for setting, field in model_of(load_class(name)).model_fields.items():
-            rows = [line for line in (part + shared).splitlines() if line.startswith(f"| `{setting}` |")]
+            rows = [line for line in (part + shared).splitlines() if line.startswith(f"- `{setting}` (")]
             assert any(field.description in row for row in rows)
             default = get_default(field)
             assert any(default in row for row in rows) or f"`{setting}`: {default}" in part

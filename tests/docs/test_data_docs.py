@@ -37,7 +37,6 @@ def study(tmp_path, monkeypatch):
     write_jsonl(folder / "train.jsonl", rows)
     write_jsonl(folder / "other.jsonl", rows[:4])
     write_jsonl(folder / "broken.jsonl", [*rows[:4], {**rows[5], "answer": None}])
-    write_jsonl(folder / "rewards.jsonl", [{"task": f"case-{i}", "reward": i / 4, "episodes": 8} for i in range(4)])
     flat = [("id", "image", "question", "answer", "patient"), *(list(row.values())[:5] for row in rows)]
     (folder / "table.csv").write_text("\n".join(",".join(line) for line in flat))
     boxes = "c1,1.png,6,4,12,8,line\nc2,1.png,30,20,60,40,tube\n"
@@ -56,7 +55,7 @@ def build(text):
     return build_envs(parse({"model": {"name": "m"}, **yaml.safe_load(text)}), {})
 
 
-COUNTS = [17, 20, 14, 1, 8, 20, 20, 20, 1, 1, 3, 3, 4, 20, 20]  # of the training tasks of each block
+COUNTS = [17, 20, 14, 1, 8, 20, 20, 20, 1, 1, 3, 4, 20]  # of the training tasks of each block
 
 
 def test_every_block_opens_its_tasks(study):
@@ -101,7 +100,7 @@ def test_every_block_is_checked_as_it_stands_and_some_are_shown(study):
         for command in ("data check", "data show", "view") if is_shown else ("data check",):
             result = CliRunner().invoke(app, [*command.split(), "block.yaml"])
             assert result.exit_code == int("broken.jsonl" in text), (text, result.exception)  # bad rows, which are said
-            if command != "view":  # which says that bad rows are left out, and restricted data stay here
+            if command != "view":  # which says that bad rows are left out
                 assert "warning: " not in result.output, text
 
 
