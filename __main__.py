@@ -1,5 +1,5 @@
 """`python -m viewbox`: the `viewbox` command."""
 
-from .cli.commands import main
+from .cli.app import main
 
 main()

@@ -1,17 +1,10 @@
-"""The `viewbox` command: the table of its commands.
+"""The table of the commands of `viewbox`.
 
 A row names a function, whose module is imported when the command runs. `command_builder.py` makes a command of a row.
 """
 
-import sys
-from typing import Annotated
-
-import typer
-
-from ..utils.exit_status import guard
-from ..version import __version__
 from . import figures
-from .command_builder import Command, CommandGroup, LazyGroup
+from .command_builder import Command, CommandGroup
 
 COMMANDS: dict[str, Command | CommandGroup] = {
     "ask": Command(
@@ -120,39 +113,3 @@ COMMANDS: dict[str, Command | CommandGroup] = {
         default="list",
     ),
 }
-
-
-class Viewbox(LazyGroup):
-    """The commands of `COMMANDS`."""
-
-    table = COMMANDS
-
-
-app = typer.Typer(
-    cls=Viewbox, no_args_is_help=True, add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False
-)
-
-
-def _print_version(asked: bool) -> None:
-    if asked:
-        typer.echo(f"viewbox {__version__}")
-        raise typer.Exit
-
-
-ABOUT = """Reinforcement-learning environments in which a vision-language model reads an image with a viewer's tools.
-
-`viewbox COMMAND --help` explains a command and shows an example."""
-
-
-@app.callback(help=ABOUT)
-def describe(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    pass
-
-
-def main() -> object:
-    """Run the command and end with its status (see `viewbox.utils.exit_status`)."""
-    sys.exit(guard(app))

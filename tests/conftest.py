@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 
 from tests.support.publishing import leave_out_check
-from viewbox.cli import commands as cli
+from viewbox.cli import app as cli
 from viewbox.envs.digits import Digits, viewer
 from viewbox.utils.frozen import thaw
 

@@ -40,7 +40,7 @@ def test_without_a_command_the_help_names_every_command(viewbox):
 
 
 def test_the_help_is_fast_it_loads_neither_numpy_nor_torch():
-    code = "import sys\nfrom viewbox.cli import commands\ntry: commands.main()\nexcept SystemExit: pass\n"
+    code = "import sys\nfrom viewbox.cli import app\ntry: app.main()\nexcept SystemExit: pass\n"
     code += "print({'numpy', 'torch', 'PIL', 'scipy', 'pydantic'} & set(sys.modules))"
     assert run(sys.executable, "-c", code, "--help").stdout.splitlines()[-1] == "set()"
 
@@ -53,7 +53,7 @@ def list_rows(table=COMMANDS, words=()):
 
 BARE = """
 import json, sys
-from viewbox.cli.commands import main
+from viewbox.cli.app import main
 for words in json.loads(sys.argv[1]):
     sys.argv = ["viewbox", *words]
     try: main()

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import viewbox
 from tests.support.data_kit import COLUMNS, make_rows, write_images, write_jsonl, write_table
 from tests.support.tables import each
-from viewbox.cli.commands import app
+from viewbox.cli.app import app
 from viewbox.cli.data import relocate
 from viewbox.viewer.episode_page import build_episode_page
 from viewbox.viewer.unplayed import ADDED, build_unplayed

@@ -152,10 +152,10 @@ def test_the_thinking_tags_of_a_served_model_are_a_setting_of_its_run(viewbox):
 
 COMMANDS = """
 import json, sys
-from viewbox.cli import commands
+from viewbox.cli import app
 for words in json.loads(sys.argv[1]):
     sys.argv = ["viewbox", *words]
-    try: commands.main()
+    try: app.main()
     except SystemExit as ended: assert not ended.code, ended.code
 print(sorted({"torch", "transformers", "trl", "datasets"} & set(sys.modules)))
 """

@@ -11,7 +11,7 @@ import yaml
 from typer.testing import CliRunner
 
 from tests.support.data_kit import write_images, write_jsonl, write_table
-from viewbox.cli.commands import app
+from viewbox.cli.app import app
 from viewbox.configs.schema import parse
 from viewbox.envs.data.settings import BoxForm, CellForm, DataSettings, Difficulty, HoldOut, Sample
 from viewbox.envs.from_config import build_envs

@@ -53,7 +53,7 @@ PRINTED = {"score": ("1 episodes of 1 tasks", "label", "box"), "view": ("report.
 
 @pytest.mark.parametrize("command", [shlex.split(one, comments=True) for one in COMMANDS], ids=COMMANDS)
 def test_the_analysts_commands_run_as_printed(command, saved, monkeypatch, capsys):
-    from viewbox.cli.commands import app
+    from viewbox.cli.app import app
 
     monkeypatch.chdir(saved)
     (saved / "strict.yaml").write_text(next(block for block in blocks("yaml") if "threshold" in block))

@@ -12,7 +12,7 @@ import yaml
 from tests.support import ct_folder
 from tests.support.publishing import check_only
 from viewbox import load
-from viewbox.cli.commands import app
+from viewbox.cli.app import app
 from viewbox.configs.schema import parse
 from viewbox.envs.from_config import build_envs, merge_settings
 

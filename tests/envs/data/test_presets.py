@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from examples.snapshot import SnapshotWriter
 from tests.support import datasets
 from tests.support.replies import call, list_results, play
-from viewbox.cli.commands import app
+from viewbox.cli.app import app
 from viewbox.cli.data import open_data_envs
 from viewbox.configs import schema
 from viewbox.envs.data.check import compare_columns

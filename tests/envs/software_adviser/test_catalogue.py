@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.support.tables import each
-from viewbox.cli.commands import app
+from viewbox.cli.app import app
 from viewbox.envs.software_adviser import SHIPPED, SoftwareTool, check_catalogue, read_catalogue
 from viewbox.envs.software_adviser.catalogue import (
     DIMENSIONS,

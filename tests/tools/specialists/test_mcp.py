@@ -177,7 +177,7 @@ def test_a_missing_program_or_package_is_named_and_restricted_pictures_go_to_thi
 
 
 def test_what_the_command_prints_is_a_config_and_its_mistakes_are_those_of_the_config():
-    from viewbox.cli.commands import app
+    from viewbox.cli.app import app
 
     printed = CliRunner().invoke(app, ["tools", "mcp", "--picture", "image", sys.executable, SERVER])
     assert printed.exit_code == 0, printed.output
