@@ -170,7 +170,7 @@ class SoftwareAdviser(DrawnEnv):
 
     # ------------------------------------------------------------------ tasks
     @cached_property
-    def tasks(self) -> Sequence[Task]:  # type: ignore[override]
+    def tasks(self) -> Sequence[Task]:
         """Requests without end, each from its seed; or your own."""
         return super().tasks if self.requests is None else tuple(self._read_requests(self.requests))
 

@@ -16,10 +16,11 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...utils.frozen import FrozenDict
+from ..drawn import Split
 from . import phrases as words
 from .catalogue import DIMENSIONS, SoftwareTool
 from .files import CODES, OPENED, write_report
-from .phrases import HiddenKind, Level, PicturedKind, Split
+from .phrases import HiddenKind, Level, PicturedKind
 from .request import READY, REASONS, STATUSES, SUITABLE, UNKNOWN, Reason, Request, Status, grade, list_siblings
 from .scenes import SCENES, Scene
 from .structures import ANY, MARKING, compare, fits_variant, read_terms

@@ -6,8 +6,9 @@ from functools import cache, cached_property
 from typing import Literal, get_args
 
 from ...utils.frozen import FrozenDict
+from ..drawn import Split
 from .catalogue import SoftwareTool
-from .phrases import ANSWERS, CONSTRAINTS, KNOWN, Constraint, HiddenKind, Level, PicturedKind, Split
+from .phrases import ANSWERS, CONSTRAINTS, KNOWN, Constraint, HiddenKind, Level, PicturedKind
 from .structures import MARKING, SHARES, compare, fits_variant
 from .wishes import has_fact, read_wishes
 
