@@ -8,7 +8,7 @@ recommend; one that cannot be answered misses by one thing, and that is its reas
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -200,16 +200,7 @@ class RequestGenerator:
 
     @cached_property
     def _decisive(self) -> dict[Scene, list[Key]]:
-        """For each scene the tasks, formats and dimensions for which no three guesses serve most scenes."""
-        rated: dict[Key, float] = {}
-        keys: dict[Scene, list[Key]] = {}
-        for scene in SCENES:
-            for key in dict.fromkeys(self._list_keys(scene)):
-                if key not in rated:
-                    rated[key] = self._rate_blind(key)
-                if rated[key] <= MAX_BLIND:
-                    keys.setdefault(scene, []).append(key)
-        return keys
+        return _find_decisive(tuple(self.catalogue), self.split)
 
     def _list_keys(self, scene: Scene) -> Iterator[Key]:
         """Yield tasks, formats and dimensions of the software that is made for what a scene shows."""
@@ -348,6 +339,21 @@ class RequestGenerator:
         broken = _pick(rng, words.BROKEN_FILES[self.split])
         metadata = FrozenDict({"format": broken, "dimensions": UNKNOWN})
         return replace(plain, format="", metadata=metadata) if self._find_suitable(plain) else None
+
+
+@lru_cache(maxsize=8)  # it takes a second, and all environments of a catalogue share it
+def _find_decisive(catalogue: tuple[SoftwareTool, ...], split: Split) -> dict[Scene, list[Key]]:
+    """Return for each scene the tasks, formats and dimensions for which no three guesses serve most scenes."""
+    generator = RequestGenerator(catalogue, split)
+    rated: dict[Key, float] = {}
+    keys: dict[Scene, list[Key]] = {}
+    for scene in SCENES:
+        for key in dict.fromkeys(generator._list_keys(scene)):
+            if key not in rated:
+                rated[key] = generator._rate_blind(key)
+            if rated[key] <= MAX_BLIND:
+                keys.setdefault(scene, []).append(key)
+    return keys
 
 
 def _ask_of(scene: Scene, task: str, format: str, dimensions: str) -> Request:
