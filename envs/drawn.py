@@ -23,7 +23,7 @@ class DrawnEnv(BaseMultiTurnEnv):
     """
 
     habits: ClassVar[tuple[str, ...]] = ("guess",)  # of demonstrations
-    cycle: ClassVar[int] = 1  # seeds after which the same kind of question comes again
+    kinds: ClassVar[Sequence[str]] = ("",)  # of questions, in turn
 
     split: Annotated[Split, Field("train", description="the two splits share no task")]
     num_tasks: Annotated[int, Field(100_000, ge=1, description="number of tasks")]
@@ -67,4 +67,4 @@ class DrawnEnv(BaseMultiTurnEnv):
 
     def draw_other(self, task: Task, rng: np.random.Generator) -> Task:
         """Return another task with the same question."""
-        return self.make_drawn(task.metadata["seed"] + self.cycle * int(rng.integers(1, 1000)))
+        return self.make_drawn(task.metadata["seed"] + len(self.kinds) * int(rng.integers(1, 1000)))

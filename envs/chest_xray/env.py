@@ -121,7 +121,7 @@ class ChestXray(DrawnEnv, VQA):
         return self.is_drawn(task) or super().shows_images(task)
 
     @cached_property
-    def kinds(self) -> tuple[Question, ...]:
+    def kinds(self) -> tuple[Question, ...]:  # type: ignore[override]
         allowed = tuple(kind for kind in QUESTIONS if kind != "place" or self.answer_form == "json")
         usual = tuple(kind for kind in allowed if kind != "opinion")  # needs the readers of `opinions.py`
         for kind in self.questions:
@@ -138,10 +138,6 @@ class ChestXray(DrawnEnv, VQA):
                     problem = describe_unknown("tool", name, self.tools)
                     raise ConfigError(f"{self.name}: bearing.{kind}: {problem}", key=f"bearing.{kind}")
         return super().tasks if self.draws else super(DrawnEnv, self).tasks
-
-    @property
-    def cycle(self) -> int:  # type: ignore[override]
-        return len(self.kinds)
 
     def make_drawn(self, seed: int) -> Task:
         kind = self.kinds[seed % len(self.kinds)]

@@ -144,12 +144,8 @@ class LiteratureVQA(DrawnEnv):
     )
 
     @cached_property
-    def kinds(self) -> tuple[world.Question, ...]:
+    def kinds(self) -> tuple[world.Question, ...]:  # type: ignore[override]
         return self.questions or world.QUESTIONS
-
-    @property
-    def cycle(self) -> int:  # type: ignore[override]
-        return len(self.kinds)
 
     def plan(self, task: Task) -> world.LiteratureCase:
         return self._plan(task.metadata["seed"], task.metadata["question"])

@@ -59,7 +59,7 @@ class Phantom(DrawnEnv):
     metrics: ClassVar[Mapping[str, Metric]] = {"lesion": Accuracy("lesion"), "box": MeanAveragePrecision("bbox")}
 
     right: ClassVar[Mapping[str, float]] = {"lesion": 1.0}
-    cycle: ClassVar[int] = 3
+    kinds: ClassVar[Sequence[str]] = ("presence", "place", "size")
 
     max_turns = 6
     tools = ("window_level", "zoom", "measure", "get_intensity_stats", "undo")
@@ -78,7 +78,7 @@ class Phantom(DrawnEnv):
     ] = "mixed"
 
     def make_drawn(self, seed: int) -> Task:
-        kind = ("presence", "place", "size")[seed % 3] if self.question == "mixed" else self.question
+        kind = self.kinds[seed % 3] if self.question == "mixed" else self.question
         wanted = kind in ("place", "size") or bool(np.random.default_rng([seed, 11]).random() < 0.5)
         drawn = _draw(seed, self.difficulty, has_lesion=wanted)
         lesion = drawn.lesion
