@@ -4,7 +4,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from ...configs import yaml_reader
@@ -68,11 +67,6 @@ class FindingNames:
 
 def _join(name: str) -> str:
     return re.sub(r"[^a-z]", "", name.lower())
-
-
-def read_names(path: str | None) -> FindingNames:
-    """Return the shipped words, with those of a file. Raise `ConfigError`."""
-    return SHIPPED if path is None else SHIPPED.extend(yaml_reader.read(Path(path)).values, f"aliases = {path!r}")
 
 
 SHIPPED = FindingNames({}, frozenset()).extend(yaml_reader.read_shipped(__package__, "findings.yaml"), "findings.yaml")

@@ -216,7 +216,7 @@ class SoftwareAdviser(DrawnEnv):
         return lru_cache(maxsize=1024)(self._generator.make)
 
     def make_drawn(self, seed: int) -> Task:
-        request, places = self.make_request(seed), _take(self.num_choices, seed)
+        request, places = self.make_request(seed), self.num_choices[seed % len(self.num_choices)]
         reference: dict[str, Any] = {
             "category": request.reason or request.status,
             "facts": request.write_facts(),
@@ -231,7 +231,7 @@ class SoftwareAdviser(DrawnEnv):
         if request.follow_up:
             reference["follow_up"] = {"words": request.follow_up.words, **self._grade(request.follow_up)}
         prompt = {"words": request.words, "file": dict(request.metadata), "choices": places}
-        metadata = {"seed": seed, "split": self.split, "top_k": _take(self.top_k, seed)}
+        metadata = {"seed": seed, "split": self.split, "top_k": self.top_k[seed % len(self.top_k)]}
         return Task(f"software_adviser-{self.split}-{seed}", prompt=prompt, reference=reference, metadata=metadata)
 
     def _grade(self, request: Request) -> dict[str, Any]:
@@ -373,7 +373,3 @@ class SoftwareAdviser(DrawnEnv):
         """
         self.check_habits(habits)
         return demonstrations.write_demonstration(self, task, seed, {**dict.fromkeys(self.habits, 0.0), **habits})
-
-
-def _take(values: Sequence[Any], seed: int) -> Any:
-    return values[seed % len(values)]
