@@ -41,20 +41,16 @@ _PAGES = frozenset({"about", "apps", "collections", "explore", "features", "logi
 _PAGES |= {"settings", "topics"}
 
 
-class RepositoryAddressError(ValueError):
-    """An address that names no repository; its text is the word for the reason."""
+def read_repository(address: str) -> tuple[str, str]:
+    """Return the repository of an address as "owner/name", in lower case, and why it names none: it is on another host
+    (`NON_GITHUB_URL`), or no address of a repository (`INVALID_URL`).
 
-
-def read_repository(address: str) -> str:
-    """Return the repository of an address as "owner/name", in lower case. Raise `RepositoryAddressError` if it is on
-    another host (`NON_GITHUB_URL`), or no address of a repository (`INVALID_URL`).
-
-    >>> read_repository("https://github.com/Owner/Name.git"), read_repository("github.com/owner/name/tree/main#use")
-    ('owner/name', 'owner/name')
+    >>> read_repository("https://github.com/Owner/Name.git"), read_repository("https://gitlab.com/owner/name")
+    (('owner/name', ''), ('', 'NON_GITHUB_URL'))
     """
     text = address.strip().strip("<>").partition("#")[0]
     if not text or len(text) > MAX_ADDRESS:
-        raise RepositoryAddressError(INVALID_URL)
+        return "", INVALID_URL
     ssh = _SSH.fullmatch(text)
     if ssh:
         text = f"https://{ssh[1]}/{ssh[2]}"
@@ -63,18 +59,18 @@ def read_repository(address: str) -> str:
     try:
         parts = split_url(text)
     except UrlError:
-        raise RepositoryAddressError(INVALID_URL) from None
+        return "", INVALID_URL
     if parts.scheme not in ("http", "https"):
-        raise RepositoryAddressError(INVALID_URL)
+        return "", INVALID_URL
     if parts.host not in HOSTS or parts.port is not None:
-        raise RepositoryAddressError(NON_GITHUB_URL)
+        return "", NON_GITHUB_URL
     names = [segment for segment in (parts.path or "").split("/") if segment]
     if len(names) < 2 or names[0].lower() in _PAGES:
-        raise RepositoryAddressError(INVALID_URL)
+        return "", INVALID_URL
     owner, name = names[0], names[1].removesuffix(".git")
     if not _OWNER.fullmatch(owner) or not _NAME.fullmatch(name) or name.strip(".") == "":
-        raise RepositoryAddressError(INVALID_URL)
-    return f"{owner}/{name}".lower()
+        return "", INVALID_URL
+    return f"{owner}/{name}".lower(), ""
 
 
 class RepositoryFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -17,7 +17,7 @@ from ...tools import Hidden, Tool
 from ...tools.calling import ToolOutput
 from ...tools.search.wording import join_items, make_line
 from .catalogue import SoftwareTool
-from .repositories import Repositories, RepositoryAddressError, read_repository
+from .repositories import Repositories, read_repository
 from .retrieval import Retriever
 
 MAX_QUERY: Final = 500  # characters
@@ -157,10 +157,8 @@ async def ask_all(addresses: Sequence[str], repositories: Repositories) -> list[
     and all at the same time."""
     problems: dict[str, str] = {}
     for address in addresses:
-        try:
-            name, problem = read_repository(address), ""
-        except RepositoryAddressError as error:
-            name, problem = make_line(address, 100) or "(empty)", str(error)
+        name, problem = read_repository(address)
+        name = name or make_line(address, 100) or "(empty)"
         if list(problems.values()).count("") >= MAX_REPOSITORIES:
             problem = problem or f"TOO_MANY_URLS: at most {MAX_REPOSITORIES} a call"
         problems.setdefault(name, problem)
