@@ -206,9 +206,8 @@ def count_questions(episode: Episode) -> int:
 
 # ---------------------------------------------------------------------- when the user goes on
 @dataclass(frozen=True)
-class OneExchange:
-    """A reward of an episode as far as the first answer, or after the user went on: of an answer whose `before` holds
-    the first."""
+class OneAnswer:
+    """A reward of the first answer, or of the one after the user went on, whose `before` holds the first."""
 
     part: Any
     after: bool
@@ -217,14 +216,22 @@ class OneExchange:
     def name(self) -> str:
         return get_reward_name(self.part)
 
+    def __call__(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> float | None:
+        shown = select_answer(answer, reference, after=self.after)
+        score: float | None = None if shown is None else self.part(*shown)
+        return score
+
+    def explain(self, answer: Mapping[str, Any] | None, reference: Mapping[str, Any]) -> str:
+        shown = select_answer(answer, reference, after=self.after)
+        return "" if shown is None else explain_reward(self.part, *shown)
+
+
+class OneExchange(OneAnswer):
+    """The same of a reward that reads the episode: as far as the first answer, or all of it."""
+
     def of_episode(self, episode: Episode) -> float | None:
         shown = self._cut(episode)
-        if shown is None:
-            return None
-        reads_episode = hasattr(self.part, "of_episode")
-        score: float | None = (
-            self.part.of_episode(shown) if reads_episode else self.part(shown.answer, shown.task.reference)
-        )
+        score: float | None = None if shown is None else self.part.of_episode(shown)
         return score
 
     def explain_episode(self, episode: Episode) -> str:
@@ -295,7 +302,8 @@ def _build_parts(*, after: bool) -> dict[str, CombinedReward]:
     for name, (shares, gates) in tables.items():
         components, needs = {}, dict[str, float]()
         for key, share in shares.items():
-            components[key] = Component(OneExchange(PARTS[key], after), share, needs=dict(needs))
+            kind = OneExchange if hasattr(PARTS[key], "of_episode") else OneAnswer
+            components[key] = Component(kind(PARTS[key], after), share, needs=dict(needs))
             needs |= {key: gates[key]} if key in gates else {}
         rewards[name] = CombinedReward(components)
     return rewards
