@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -20,7 +21,11 @@ from viewbox.configs import schema
 from viewbox.core.contract import AuthoredEnv
 from viewbox.engines.scripted import ScriptedPolicy
 from viewbox.envs import load_class
-from viewbox.envs.literature_vqa.world import UNKNOWN
+from viewbox.envs.chest_xray.cases import QUESTIONS as CHEST
+from viewbox.envs.literature_vqa.world import QUESTIONS, UNKNOWN
+from viewbox.envs.software_adviser.request import REASONS
+from viewbox.errors import ConfigError
+from viewbox.images.task_images import open_source
 from viewbox.plugins import ENVIRONMENTS
 from viewbox.rewards.looks import read_looks
 from viewbox.utils.frozen import thaw
@@ -47,6 +52,57 @@ def test_every_shipped_environment_with_an_oracle_is_asked():
     assert known == {*PICTURES, *TEXTS, "mixture"}  # which refuses: each of its environments is asked
 
 
+DRAWN = (*PICTURES, *TEXTS)
+GOLD = [  # an environment, its settings, how many tasks have a gold answer that scores 1.0, and the kinds that come
+    *(("phantom", {"question": question}, 4, {question}) for question in ("presence", "place", "size", "all", "kind")),
+    ("phantom", {}, 4, {"presence", "place", "size"}),
+    ("chest_xray", {}, 9, {*CHEST} - {"opinion"}),
+    ("chest_xray", {"answer_form": "text"}, 9, {*CHEST} - {"opinion", "place"}),
+    *(("literature_vqa", {"split": split}, 21, {*QUESTIONS, "unanswerable"}) for split in ("train", "test")),
+    *(("software_adviser", {"split": split}, 60, {"answerable", "ambiguous", *REASONS}) for split in ("train", "test")),
+]
+
+
+@pytest.mark.slow
+@each("name, settings, count, kinds", GOLD)
+def test_the_gold_policy_scores_one_on_every_kind_of_task(name, settings, count, kinds):
+    env, seen = make(name, **settings), set()
+    for task in env.tasks[:count]:
+        episode = play_gold(env, task)
+        assert (episode.end_reason, episode.scores.total) == ("answered", pytest.approx(1.0)), task.id
+        assert env.score(episode) == episode.scores  # from the record alone
+        seen.add(task.reference.get("category") or task.metadata["question"])
+    assert seen == kinds
+
+
+@pytest.mark.slow
+@each("name", DRAWN)
+def test_a_seed_is_one_task_and_one_picture_and_another_seed_or_split_another(name):
+    env, again, test = make(name), make(name), make(name, split="test")
+    assert env.tasks[3] == again.tasks[3]
+    assert {task.id for task in env.tasks[:9]}.isdisjoint(task.id for task in test.tasks[:9])
+    first, same, *others = (
+        open_source(one.images(one.tasks[number])[0]).pixels
+        for one, number in ((env, 3), (again, 3), (env, 4), (test, 3))
+    )
+    assert np.array_equal(first, same)
+    assert not any(np.array_equal(first, other) for other in others)
+
+
+@pytest.mark.slow
+@each("name", DRAWN)
+def test_without_habits_the_right_answer_is_demonstrated_and_an_unknown_habit_is_named(name):
+    env = make(name, **({"ambiguous": 0.5, "unanswerable": 0} if name == "software_adviser" else {}))
+    for seed, task in enumerate(env.tasks[:8]):
+        plain = env.demonstration(task, seed, **({"guess": 0, "too_far": 0, "astray": 0} if name == "digits" else {}))
+        assert plain[-1] == env.write_answer(task)
+        assert name == "digits" or plain == [*env.oracle(task), env.write_answer(task)]
+        guessed = env.demonstration(task, seed, guess=1.0)
+        assert len(guessed) == 1 or name == "software_adviser"  # which answers a question back less
+    with pytest.raises(ConfigError, match="did you mean 'guess'"):
+        env.demonstration(task, 0, gues=0.5)
+
+
 @pytest.mark.slow
 @each("name", ["phantom", "chest_xray", "literature_vqa"])
 def test_the_looks_do_not_depend_on_the_right_answer(name):
@@ -62,14 +118,6 @@ def test_a_picture_shows_what_the_answer_is_about(name):
     verdicts = [read_looks(play_gold(make(name), task)).verdict for task in make(name).tasks[:40]]
     asked = [verdict for verdict in verdicts if verdict is not None]  # of a finding that is there
     assert asked.count("seen") >= 0.95 * len(asked) > 0
-
-
-@pytest.mark.slow
-def test_the_adviser_recommends_what_its_searches_returned():
-    env = make("software_adviser")
-    for task in env.tasks[:20]:
-        read = "\n".join(message.text for message in list_shown(env, task) if message.role != "assistant")
-        assert all(choice["name"] in read for choice in env.perfect_answer(task).get("choices", ()))
 
 
 @pytest.fixture(scope="module")
@@ -106,3 +154,11 @@ def test_a_result_that_is_cut_too_short_does_not_hide_behind_the_right_answer():
     env = make("literature_vqa", questions=["limit"], unanswerable=0, specialists={"search": search})
     said = [read_answer(list_shown(env, task))[0] for task in env.tasks[:10]]
     assert None in said
+
+
+@pytest.mark.slow
+def test_the_adviser_recommends_what_its_searches_returned():
+    env = make("software_adviser")
+    for task in env.tasks[:20]:
+        read = "\n".join(message.text for message in list_shown(env, task) if message.role != "assistant")
+        assert all(choice["name"] in read for choice in env.perfect_answer(task).get("choices", ()))

@@ -7,22 +7,12 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from tests.support.replies import play_gold
 from tests.support.tables import each
 from viewbox import make
 from viewbox.envs.phantom.anatomy import FIELD, ORGAN_VALUES, SPACING, draw_slice
 from viewbox.envs.phantom.env import WINDOW_WIDTH
 from viewbox.errors import ConfigError
 from viewbox.images.view import View
-
-
-def test_the_gold_policy_scores_one():
-    for question in ("presence", "place", "size", "all", "kind", "mixed"):
-        env = make("phantom", question=question)
-        for task in env.tasks[:4]:
-            episode = play_gold(env, task)
-            assert (episode.end_reason, len(episode.tools_used())) == ("answered", 2)
-            assert episode.scores.total == pytest.approx(1.0)
 
 
 @each("coordinates, scale", [("unit", 1), ("per_mille", 1000), ("pixel", 112)])

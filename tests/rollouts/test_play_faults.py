@@ -330,10 +330,10 @@ def play_absent(place, error):
     env = ENV if place == "tasks" else absent(place, error)
 
     def make(number):
-        return fail(error) if number and place == "tasks" else ENV._task(number)
+        return fail(error) if number and place == "tasks" else ENV.make_drawn(number)
 
     async def run():
-        answer, tasks = ENV.write_answer(ENV._task(0)), ProceduralTasks(2, make)
+        answer, tasks = ENV.write_answer(ENV.make_drawn(0)), ProceduralTasks(2, make)
         async with asyncio.timeout(20):
             return [one async for one in play_many(env, tasks, lambda messages: answer, concurrency=2)]
 

@@ -98,8 +98,8 @@ class Measures(Digits):
     tools = ("zoom", measure)
     metrics = MappingProxyType({"own": lambda pairs: {"own": np.float32(0.5), "count": np.int64(len(pairs))}})
 
-    def _task(self, seed):
-        task = super()._task(seed)
+    def make_drawn(self, seed):
+        task = super().make_drawn(seed)
         box = tuple(np.float32(value) for value in task.reference["bbox"])
         metadata = {**task.metadata, "image": np.int64(task.metadata["image"])}
         return Task(task.id, reference={**task.reference, "bbox": box}, metadata=metadata)

@@ -15,5 +15,5 @@ class TwoDigits(Digits):
 
     def images(self, task):
         (asked,) = super().images(task)
-        (other,) = super().images(self._task(task.metadata["seed"] + 1000))
+        (other,) = super().images(self.make_drawn(task.metadata["seed"] + 1000))
         return [asked, other.crop((0, other.height // 2, other.width, other.height)).resize((144, 96), Image.NEAREST)]

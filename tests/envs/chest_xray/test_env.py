@@ -31,18 +31,6 @@ def ground(image: Picture, phrase: str) -> ToolOutput:
 TOOLS = (classify, Tool.from_function(classify, "second_opinion"), ground, "zoom", "open_image")
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_the_gold_policy_scores_one_on_every_kind_of_question(form):
-    env, kinds = make("chest_xray", answer_form=form), set()
-    for task in env.tasks[:9]:
-        episode = play_gold(env, task)
-        assert episode.end_reason == "answered"
-        assert episode.scores.total == pytest.approx(1.0)
-        assert env.score(episode) == episode.scores
-        kinds.add(task.metadata["question"])
-    assert kinds == set(QUESTIONS) - ({"place"} if form == "text" else set()) - {"opinion"}
-
-
 def test_a_box_is_right_in_all_coordinates_and_millimeters_are_known():
     for coordinates in ("unit", "per_mille", "pixel"):
         env = make("chest_xray", questions=["place"], coordinates=coordinates, max_pixels=SIZE * SIZE)
@@ -104,7 +92,6 @@ def test_the_oracle_asks_the_tools_that_bear_on_the_question_and_demonstrations_
         assert play(env, task, env.write_answer(task)).scores.total == pytest.approx(0.8)  # without a look
     env = make("chest_xray", tools=TOOLS, questions=["which"], bearing={"all": ("classify",)})
     task = env.tasks[0]
-    assert env.demonstration(task, 0) == [*env.oracle(task), env.write_answer(task)]
     assert [len(env.demonstration(task, seed, guess=1.0)) for seed in range(4)] == [1] * 4
     strays = [env.demonstration(task, seed, stray=1.0) for seed in range(12)]
     assert {json.loads(said[0].split("\n")[1])["name"] for said in strays} == {"second_opinion", "ground"}

@@ -13,20 +13,6 @@ from viewbox.errors import ConfigError
 ENV = make("literature_vqa")
 
 
-@pytest.mark.slow
-@each("split", ["train", "test"])
-def test_the_gold_policy_scores_one_on_every_kind_of_question(split):
-    env, seen = make("literature_vqa", split=split), Counter()
-    for task in env.tasks[:21]:
-        episode = play(env, task, *env.oracle(task), env.write_answer(task))
-        assert episode.end_reason == "answered"
-        assert episode.scores.total == pytest.approx(1.0)
-        assert env.score(episode) == episode.scores  # from the record alone
-        assert all(result.success for result in list_results(episode))
-        seen[task.reference["category"]] += 1
-    assert set(seen) == {*QUESTIONS, "unanswerable"}
-
-
 @each("question", list(QUESTIONS))
 def test_the_answer_follows_from_the_fact_and_the_picture(question):
     env = make("literature_vqa", questions=[question], unanswerable=0)
@@ -113,14 +99,6 @@ def test_without_the_search_the_right_answer_is_capped_and_a_missing_snapshot_en
     env = make("literature_vqa", specialists={"search": {"kind": "literature", "snapshot": "nowhere.sqlite"}})
     with pytest.raises(ConfigError, match=r"specialists.search.snapshot: .*nowhere.sqlite: there is no such file"):
         env.prepare()
-
-
-def test_demonstrations_may_guess():
-    task = ENV.tasks[1]
-    assert ENV.demonstration(task, 0) == [*ENV.oracle(task), ENV.write_answer(task)]
-    assert [len(ENV.demonstration(task, seed, guess=1.0)) for seed in range(3)] == [1] * 3
-    with pytest.raises(ConfigError, match="did you mean 'guess'"):
-        ENV.demonstration(task, 0, gues=0.5)
 
 
 @each(

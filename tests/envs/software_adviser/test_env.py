@@ -26,18 +26,6 @@ END = json.dumps({"explanation": "I stop here."})
 
 # ---- the right answers
 @pytest.mark.slow
-@each("split", ["train", "test"])
-def test_the_gold_policy_scores_one_on_every_kind_of_request(split):
-    env, categories = make("software_adviser", split=split), set()
-    for task in env.tasks[:60]:
-        episode = play_gold(env, task)
-        assert episode.scores.total == pytest.approx(1.0), (task.id, episode.scores)
-        assert env.score(episode) == episode.scores
-        categories.add(task.reference["category"])
-    assert categories == {"answerable", "ambiguous", *REASONS}
-
-
-@pytest.mark.slow
 def test_a_task_is_the_same_every_time_and_nothing_hidden_reaches_the_model():
     assert sum(RECOMMEND.values()) == pytest.approx(1.0) == sum(ABSTAIN.values())
     again = make("software_adviser", follow_ups=0.0)
