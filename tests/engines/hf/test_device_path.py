@@ -32,7 +32,7 @@ def on_cpu(family, play_mixed):
 
 
 def build_generator(family, model, **settings):
-    given = {"slots": 3, "temperature": 0.0, "max_reply_tokens": 8, "max_completion_tokens": 900}
+    given = {"slots": 3, "temperature": 0.0, "max_reply_tokens": 4, "max_completion_tokens": 900}
     return family.generator(model, **given | settings)
 
 

@@ -216,11 +216,8 @@ def test_settings_that_do_not_fit_a_server_are_named(key, sections):
 
 
 def test_the_plan_says_where_the_episodes_come_from_and_counts_no_memory_for_them():
-    given = (
-        "model.name=package:tiny_viewer",
-        "env.num_tasks=500",
-        "rollout={engine: vllm, url: 'http://127.0.0.1:8000'}",
-    )
+    small = ("model.name=package:tiny_viewer", "env.num_tasks=64", "train.per_device_train_batch_size=8")
+    given = (*small, "log.eval_tasks=8", "rollout={engine: vllm, url: 'http://127.0.0.1:8000'}")
     plan = check(Plan(load("quickstart", given)))
     assert "sampled by the vLLM server at http://127.0.0.1:8000, which is sent pictures and weights" in str(plan.lines)
     assert [phase.name for phase in predict(plan).phases] == ["update"]
