@@ -15,7 +15,7 @@ import typer
 
 from ..configs import schema, yaml_reader
 from ..errors import ConfigError, ImageError
-from ..plugins import list_plugins
+from ..registry import list_plugins
 from ..utils.files import check_out, read_regular
 from ..utils.frozen import thaw
 from ..utils.terminal import make_line, make_printable

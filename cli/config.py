@@ -30,7 +30,7 @@ def list_settings() -> Iterator[str]:
 def list_environments() -> Iterator[str]:
     """List the registered environments, each with the first line of its docstring."""
     from ..envs import load_class
-    from ..plugins import list_plugins
+    from ..registry import list_plugins
 
     for name in sorted(list_plugins("environments")):
         yield say(f"{name}: {read_docstring(load_class(name)).split(chr(10))[0]}")

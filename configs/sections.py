@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BaseModel, ByteSize, ConfigDict, Field, Val
 from pydantic_core import PydanticCustomError
 
 from ..errors import describe_unknown
-from ..plugins import find_plugin, import_plugin, list_plugins
+from ..registry import find_plugin, import_plugin, list_plugins
 from ..utils.files import expand_path
 
 # strict: `true` is not the number 1, and "7" is text

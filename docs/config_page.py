@@ -20,7 +20,7 @@ from viewbox.core.base import BaseMultiTurnEnv
 from viewbox.core.settings import model_of
 from viewbox.engines.table import get_engine
 from viewbox.envs import load_class
-from viewbox.plugins import ENGINES, ENVIRONMENTS
+from viewbox.registry import ENGINES, ENVIRONMENTS
 from viewbox.rewards import Component, Reward
 from viewbox.rewards.declare import COMPONENT_KEYS, get_reward_class, list_reward_types
 from viewbox.tools import to_tool_names

@@ -1,4 +1,4 @@
-"""What an engine is: a module of the table `engines` (`plugins.py`), which `rollout.engine` names.
+"""What an engine is: a module of the table `engines` (`registry.py`), which `rollout.engine` names.
 
 An engine of another package is found by an entry point of the group `viewbox.engines`. Importing the module imports
 neither torch nor a server: its functions do. An engine in this process has the first four names of `Engine`:
@@ -22,7 +22,7 @@ from ..configs.schema import Config
 from ..configs.sections import ModelSection, RolloutSection
 from ..core.base import BaseMultiTurnEnv
 from ..errors import ConfigError, describe_unknown
-from ..plugins import import_plugin, list_plugins
+from ..registry import import_plugin, list_plugins
 from .generator import Generator
 
 if TYPE_CHECKING:  # they import torch, or are of one engine only

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, describe_unknown
-from ..plugins import ENVIRONMENTS, find_plugin, list_plugins
+from ..registry import ENVIRONMENTS, find_plugin, list_plugins
 from ..utils.importing import load_object
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from PIL import Image
 from ..core.messages import to_openai_messages
 from ..envs import make
 from ..errors import ConfigError
-from ..plugins import ENVIRONMENTS
 from ..records import Message
+from ..registry import ENVIRONMENTS
 from ..utils.frozen import thaw
 from .session import EpisodeSession, check_installed, list_tasks, pick_task
 

@@ -56,7 +56,7 @@ COPY = re.compile(r"\w+/_vendor/viewbox-([\w.]+)\.zip", re.ASCII)  # viewbox in 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("utils", "network", "configs", "images", "rewards", "tools", "core", "envs")
 FILES = (
-    *("LICENSE", "__init__.py", "py.typed", "errors.py", "plugins.py", "records.py", "version.py"),
+    *("LICENSE", "__init__.py", "py.typed", "errors.py", "registry.py", "records.py", "version.py"),
     *("assets/__init__.py", "integrations/__init__.py", "integrations/session.py", "integrations/verifiers.py"),
 )
 LEFT_OUT = ("envs/from_config.py", "configs/schema.py", "configs/train_sections.py")  # of a run's config

@@ -13,7 +13,7 @@ from ..configs.schema import Config, load
 from ..configs.sections import ModelSection
 from ..core.portable import check_portable, hide_paths
 from ..errors import ConfigError
-from ..plugins import ENVIRONMENTS
+from ..registry import ENVIRONMENTS
 from ..rollouts.scoring.restriction import find_in_saved, find_restriction
 from ..rollouts.store.run_folder import read_json
 from ..training.reporting.model_card import Base, build_card, find_license, read_front_matter

@@ -13,7 +13,7 @@ from ..core.portable import check_portable
 from ..envs import make
 from ..errors import ConfigError
 from ..integrations.session import check_served
-from ..plugins import ENVIRONMENTS
+from ..registry import ENVIRONMENTS
 from ..utils.files import check_out, create_whole
 from ..utils.secrets import mask_settings
 from ..version import __version__

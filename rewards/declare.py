@@ -21,7 +21,7 @@ import pydantic
 from pydantic import BeforeValidator, ConfigDict, Field, SkipValidation, ValidationError
 from pydantic_core import ArgsKwargs
 
-from .. import plugins
+from .. import registry
 from ..configs.validation import describe_errors
 from ..errors import ConfigError, describe_unknown
 from ..records import Episode
@@ -145,15 +145,15 @@ def register_reward(type: str) -> Callable[[C], C]:
 
 def list_reward_types() -> list[str]:
     """Return every `type` that `build` accepts, including rewards that are not imported yet."""
-    return sorted({*REWARD_TYPES, *plugins.list_plugins("rewards")})
+    return sorted({*REWARD_TYPES, *registry.list_plugins("rewards")})
 
 
 def get_reward_class(type: str) -> Any:
     """Return the class of a `type` in YAML.
-    Rewards that do I/O live in rooms above this one, or in other packages. `plugins.py` names the module of each; it is
-    imported when its type is first asked for, and registers its class. Raise `ConfigError` for an unknown type."""
+    Rewards that do I/O live in rooms above this one, or in other packages. `registry.py` names the module of each,
+    imported when its type is first asked for; it registers its class. Raise `ConfigError` for an unknown type."""
     if type not in REWARD_TYPES:
-        plugins.import_plugin("rewards", type)
+        registry.import_plugin("rewards", type)
     if type not in REWARD_TYPES:
         raise ConfigError(describe_unknown("reward", type, list_reward_types()))
     return REWARD_TYPES[type]

@@ -27,7 +27,7 @@ from safetensors.numpy import load_file
 
 import viewbox
 from viewbox.cli.commands import COMMANDS
-from viewbox.plugins import ENVIRONMENTS
+from viewbox.registry import ENVIRONMENTS
 
 TOLERANCE = 1e-6
 ROW = {"id": "a", "image": "a.png", "answer": "yes", "box": [3, 2, 20, 14], "report": "A square in the middle."}

@@ -22,7 +22,7 @@ from ..configs.schema import Config
 from ..configs.train_sections import GONE, TrainSection
 from ..configs.validation import describe_errors, suggest_switch
 from ..errors import ConfigError, describe_unknown, suggest_nearest
-from ..plugins import list_plugins
+from ..registry import list_plugins
 from ..utils.secrets import remember
 from .precision import LEARNING_RATES
 

@@ -16,8 +16,8 @@ from ...errors import BadRow, ConfigError, describe_value
 from ...utils.files import check_out, replace_atomically
 from ...utils.terminal import make_line
 from ...utils.values import is_null, to_text
-from .cells import CellRow
 from .columns import ExpressionError, check_column, compile_path
+from .csv_rows import CellRow
 from .env import DataEnv
 from .images import IMAGE_FIELDS
 from .rows import JsonLines

@@ -8,7 +8,7 @@ from jinja2 import StrictUndefined, TemplateSyntaxError, meta
 from ...core.prompts.templates import JINJA
 from ...errors import ConfigError, describe_unknown
 from ...utils.field_paths import follow_path, list_heads
-from .cells import CellRow
+from .csv_rows import CellRow
 from .rows import Row, Rows
 
 Read = Callable[[Row], Any]

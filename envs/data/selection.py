@@ -16,8 +16,8 @@ from ...records import Task
 from ...utils.conditions import parse_condition
 from ...utils.frozen import to_plain
 from ...utils.values import identify, is_canonical, reaches, read_number
-from .cells import CellRow
 from .columns import ColumnMap, Read, check_column, compile_path
+from .csv_rows import CellRow
 from .rows import Row, Rows
 from .settings import DataSettings, Difficulty
 from .splits import Cut, Keep, build_cut

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError, describe_unknown
-from .cells import TextTable
+from .csv_rows import TextTable
 from .rows import JoinedRows, JsonLines, ListedRows, Rows
 from .settings import CellForm, DataSettings
 from .tables import KEY, ArrowRows, ParquetRows, check_columns, open_arrow, open_parquet

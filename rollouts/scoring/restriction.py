@@ -12,8 +12,8 @@ from ...envs import load_class
 from ...envs.data.env import DataEnv
 from ...errors import StoreError
 from ...network.data_policy import RESTRICTED
-from ...plugins import ENVIRONMENTS, find_plugin
 from ...records import Episode
+from ...registry import ENVIRONMENTS, find_plugin
 from ..store.layout import find_episodes_folder
 from ..store.reader import load
 from ..store.run_folder import list_held_out, read_config

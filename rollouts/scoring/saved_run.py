@@ -28,8 +28,8 @@ from ...envs import load_class, make
 from ...envs.from_config import build_envs
 from ...errors import ConfigError
 from ...network.data_policy import RESTRICTED, guard_sending, is_this_machine
-from ...plugins import ENVIRONMENTS
 from ...records import Episode, Scores
+from ...registry import ENVIRONMENTS
 from ...rewards import AnyReward, CombinedReward, ExactMatchReward, build, to_combined
 from ...rewards.declare import REWARD_TYPES, list_reward_types, load_reward
 from ...rewards.remote import count_threads, find_remote_address, iter_rewards

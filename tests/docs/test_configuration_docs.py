@@ -12,7 +12,7 @@ from viewbox.configs.schema import Config
 from viewbox.configs.validation import describe_type, get_section_model
 from viewbox.core.settings import model_of
 from viewbox.envs import load_class
-from viewbox.plugins import ENVIRONMENTS
+from viewbox.registry import ENVIRONMENTS
 from viewbox.training.trainer_args import CHOICES, OWNED, REFUSED, get_defaults
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,7 +11,7 @@ from tests.support.model_fixtures import corpus, kits, qwen3  # noqa: F401
 from tests.support.served_models import forget_servers
 from tests.support.specialist_env import Clinic, call, get_results
 from tests.support.tiny_specialists import save_owlvit, save_sam, save_segformer, save_vit, save_yolos
-from viewbox import plugins
+from viewbox import registry
 from viewbox.errors import ConfigError
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "specialists.md").read_text()
@@ -51,7 +51,7 @@ def models(tmp_path_factory, qwen3):  # noqa: F811
 
 
 def test_every_kind_has_a_block():
-    assert {spec["kind"] for _, spec in OFFERED} >= plugins.SPECIALISTS.keys() - set(ELSEWHERE)
+    assert {spec["kind"] for _, spec in OFFERED} >= registry.SPECIALISTS.keys() - set(ELSEWHERE)
     assert all(f"`{kind}`" in PAGE for kind in ELSEWHERE)
 
 

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from viewbox import plugins
+from viewbox import registry
 from viewbox.configs.schema import parse
 from viewbox.engines.table import get_engine
 from viewbox.errors import ConfigError
@@ -43,11 +43,11 @@ def toy(tmp_path, monkeypatch):
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[viewbox.engines]\nparrot = toy_engine\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    plugins._read_entry_points.cache_clear()
+    registry._read_entry_points.cache_clear()
     monkeypatch.chdir(tmp_path)
     yield get_engine("parrot")
     sys.modules.pop("toy_engine", None)
-    plugins._read_entry_points.cache_clear()
+    registry._read_entry_points.cache_clear()
 
 
 def test_an_engine_of_another_package_plays_and_samples_the_episodes_of_a_training_run(toy, viewbox, tmp_path):

@@ -26,7 +26,7 @@ from viewbox.envs.literature_vqa.world import QUESTIONS, UNKNOWN
 from viewbox.envs.software_adviser.request import REASONS
 from viewbox.errors import ConfigError
 from viewbox.images.task_images import open_source
-from viewbox.plugins import ENVIRONMENTS
+from viewbox.registry import ENVIRONMENTS
 from viewbox.rewards.looks import read_looks
 from viewbox.utils.frozen import thaw
 

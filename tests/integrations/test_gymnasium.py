@@ -16,8 +16,8 @@ from viewbox.envs.digits import Digits  # noqa: E402
 from viewbox.errors import ConfigError  # noqa: E402
 from viewbox.images.ref import ImageRef  # noqa: E402
 from viewbox.integrations.gymnasium import MAX_TEXT, ViewboxGymEnv  # noqa: E402
-from viewbox.plugins import ENVIRONMENTS  # noqa: E402
 from viewbox.records import Episode  # noqa: E402
+from viewbox.registry import ENVIRONMENTS  # noqa: E402
 
 ENV = Digits(num_tasks=9)
 RIGHT = [ENV.write_answer(task) for task in ENV.tasks]

@@ -20,8 +20,8 @@ from tests.support.scoring import Gives, combined, refuse
 from tests.support.tables import each
 from viewbox.envs import load_class, make
 from viewbox.envs.data import DataEnv
-from viewbox.plugins import ENVIRONMENTS
 from viewbox.records import Episode, Task, Turn
+from viewbox.registry import ENVIRONMENTS
 from viewbox.rewards import (
     BrierReward,
     CombinedReward,

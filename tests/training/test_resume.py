@@ -30,7 +30,7 @@ from viewbox.configs.sections import EnvSection, LogSection, ModelSection, Rollo
 from viewbox.configs.train_sections import LoraSection, TrainSection
 from viewbox.envs.digits import Digits
 from viewbox.errors import ConfigError
-from viewbox.plugins import list_plugins
+from viewbox.registry import list_plugins
 from viewbox.rollouts.store.reader import load
 from viewbox.rollouts.store.run_folder import lock_folder, read_json
 from viewbox.training import checkpoints, resume

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 
-from ... import plugins
+from ... import registry
 from ...configs.sections import Section
 from ...configs.validation import describe_errors
 from ...errors import ConfigError, describe_unknown
@@ -115,14 +115,14 @@ def register_specialist(kind: str) -> Callable[[C], C]:
 
 def list_kinds() -> list[str]:
     """Return every `kind` that YAML may name, including kinds whose module is not imported yet."""
-    return sorted({*SPECIALISTS, *plugins.list_plugins("specialists")})
+    return sorted({*SPECIALISTS, *registry.list_plugins("specialists")})
 
 
 def get_specialist_class(kind: str) -> type[Specialist]:
     """Return the class of a `kind` in YAML; raise `ConfigError` if there is none.
-    `plugins.py` names the module of each kind; it is imported when the kind is first asked for."""
+    `registry.py` names the module of each kind; it is imported when the kind is first asked for."""
     if kind not in SPECIALISTS:
-        plugins.import_plugin("specialists", kind)
+        registry.import_plugin("specialists", kind)
     if kind not in SPECIALISTS:
         raise ConfigError(describe_unknown("kind of specialist", kind, list_kinds()), key="kind")
     return SPECIALISTS[kind]

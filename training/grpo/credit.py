@@ -13,8 +13,8 @@ import torch
 from trl.trainer.utils import nanstd
 
 from ...errors import ConfigError, ModelError, ViewboxError
-from ...plugins import list_plugins
 from ...records import Episode, EpisodeTokens
+from ...registry import list_plugins
 from ...rewards import CombinedReward
 from ...utils.concurrency import contain_exit, unwrap
 from ...utils.importing import load_object

@@ -29,10 +29,10 @@ from viewbox.envs import make
 from viewbox.envs.digits import Digits, viewer
 from viewbox.errors import ConfigError, ToolFault
 from viewbox.network.data_policy import check_may_leave, check_sending, guard_sending, keep_on_this_machine
-from viewbox.plugins import ENVIRONMENTS
 from viewbox.publish import publish
 from viewbox.publish.model import publish_model
 from viewbox.records import Episode, Message, Reply, Task, ToolCall
+from viewbox.registry import ENVIRONMENTS
 from viewbox.rewards import BrierReward, CombinedReward, ExactMatchReward
 from viewbox.rewards.declare import AnswerFunction, EpisodeFunction
 from viewbox.rollouts.exchange.export import check_push, export_run

@@ -12,7 +12,7 @@ import yaml
 import viewbox as package
 from tests.support.forged_runs import forge_run, has_run, make_line
 from tests.support.tables import each
-from viewbox import envs, plugins
+from viewbox import envs, registry
 from viewbox.errors import ConfigError
 from viewbox.rollouts.scoring.rescore import score_run
 from viewbox.rollouts.scoring.saved_run import find_run_of
@@ -66,8 +66,8 @@ def gift(tmp_path, monkeypatch):
     """Makes a run in ./gift, whose folder can be imported from the current one; it names plug-ins of the process."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
-    monkeypatch.setitem(plugins.REWARDS, "mine", "gift.helper")
-    monkeypatch.setattr(plugins, "_read_entry_points", lambda group: {"mine": "gift.helper:E"})
+    monkeypatch.setitem(registry.REWARDS, "mine", "gift.helper")
+    monkeypatch.setattr(registry, "_read_entry_points", lambda group: {"mine": "gift.helper:E"})
 
     def make(config=None, lines=None):
         forget()
@@ -216,7 +216,7 @@ READS = {"folder": "/etc/passwd", "users": {"simulator": "http://elsewhere.examp
 
 @each("key, value", READS.items())
 def test_text_in_settings_may_name_anything(gift, viewbox, monkeypatch, key, value):
-    monkeypatch.setitem(plugins.ENVIRONMENTS, "reads", f"{__name__}:Reads")
+    monkeypatch.setitem(registry.ENVIRONMENTS, "reads", f"{__name__}:Reads")
     for env in place("reads", **{key: value}):
         gift({"env": env})
         status, _, err = viewbox("score", "gift")

@@ -17,7 +17,7 @@ from tests.support import forks, several_processes
 from tests.support.grpo_kit import compute_gradient, generate_batch, make_trainer, read_gradient, set_loss
 from tests.support.several_processes import REWARD
 from tests.support.tables import each
-from viewbox import plugins
+from viewbox import registry
 from viewbox.errors import ConfigError, ModelError
 from viewbox.records import Episode, EpisodeTokens, Scores, Task, Turn
 from viewbox.rollouts.store.reader import load
@@ -212,7 +212,7 @@ SEQUENCE = {"importance_sampling_level": "sequence", "loss_type": "grpo"}
 ])  # fmt: skip
 def test_what_the_loss_cannot_read_is_refused_by_name(qwen3, looking, tmp_path, monkeypatch, name, given, words):
     for one in (Odd, Raises, Exits, Empty, Whole):
-        monkeypatch.setitem(plugins.CREDITS, one.__name__.lower(), f"{__name__}:{one.__name__}")
+        monkeypatch.setitem(registry.CREDITS, one.__name__.lower(), f"{__name__}:{one.__name__}")
 
     def play():
         generate_batch(make_trainer(qwen3, tmp_path, looking(), own={"credit": name}, **given))

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 import viewbox
-from viewbox import plugins
+from viewbox import registry
 from viewbox.errors import ConfigError
 from viewbox.rewards import build
 from viewbox.rewards.declare import REWARD_TYPES
@@ -61,9 +61,9 @@ def installed(tmp_path, monkeypatch):
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: spots-of-others\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text(ENTRIES)
     monkeypatch.syspath_prepend(tmp_path)
-    plugins._read_entry_points.cache_clear()
+    registry._read_entry_points.cache_clear()
     yield
-    plugins._read_entry_points.cache_clear()
+    registry._read_entry_points.cache_clear()
     sys.modules.pop("spots_of_others", None)
     REWARD_TYPES.pop("spotted", None)  # a page of all settings, and a message, would name them
     SPECIALISTS.pop("spotter", None)
@@ -74,7 +74,7 @@ def test_names_of_an_installed_package_stand_in_configs_and_a_name_of_viewbox_st
     assert build({"type": "spotted"})(None, {}) == 0.5
     assert get_specialist_class("spotter").__name__ == "Spotter"
     assert build_credit("spotless", "none").scale == "none"
-    assert "spots" in plugins.list_plugins("environments")
+    assert "spots" in registry.list_plugins("environments")
     with pytest.raises(ConfigError, match=r"allowed: .*spots.* \(did you mean 'spots'\?\)"):
         viewbox.make("spot")
     assert type(viewbox.make("digits")).__module__ == "viewbox.envs.digits.env"
@@ -94,7 +94,7 @@ def test_the_files_of_a_run_run_no_other_package_and_an_episode_of_one_is_sent_n
 
 
 def test_every_name_of_the_tables_is_registered_by_its_module():
-    for group in plugins.TABLES:
-        for name in plugins.TABLES[group]:
-            plugins.import_plugin(group, name)
-    assert plugins.find_plugin("environments", "no such name") is None
+    for group in registry.TABLES:
+        for name in registry.TABLES[group]:
+            registry.import_plugin(group, name)
+    assert registry.find_plugin("environments", "no such name") is None
