@@ -44,6 +44,7 @@ class StepResult:
     terminated: bool = False
     truncated: bool = False
     end_reason: EndReason | None = None
+    info: Mapping[str, Any] = field(default_factory=FrozenDict)
 
     @property
     def done(self) -> bool:

@@ -41,6 +41,11 @@ class ToolCalls(Record, frozen=True):
     flags: frozenset[str] = frozenset()
     written: tuple[str, ...] = ()  # the text of each call, with its marks
 
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """What is wrong with the broken calls."""
+        return tuple(parsed.error for parsed in self.calls if parsed.error is not None)
+
 
 class ParsedAnswer(Record, frozen=True):
     """One JSON object. `value` does not hold `continue`; that is `wants_more`.
