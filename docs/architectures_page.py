@@ -488,7 +488,7 @@ type's own config class (`python docs/architectures_page.py`). Your own model:
 
 - *exact*: on the engine's cache, turn by turn, image features computed once. *with states*: its layers carry a state
   from token to token. *last resort*: by the model's own forward and its own cache, the whole conversation again at each
-  turn: slower; so does a model at which the engine fails and its own forward does not.
+  turn, which is slower. A model at which the engine fails and its own forward does not plays so, too.
 - *differs by*: the largest total variation between the engine's distribution of a next token and that of a plain
   forward of the whole conversation (two turns, three pictures), in float32. All that is exact stays below 1e-5.
 - *refused*: a run ends when it starts, with this reason. *could not be built*: here, as a tiny model; nothing is said

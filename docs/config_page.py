@@ -60,9 +60,9 @@ its class, and `name`: its name in logs, if it is not a component. A component o
 TRAIN = """Every other key is an argument of TRL's `GRPOConfig` (`method: grpo`) or of transformers'
 `TrainingArguments` (`method: sft`), checked by name and type. viewbox has defaults of its own for these:"""
 
-LEARNING_RATE = """LoRA learns best at about ten times the rate of full fine-tuning (Schulman et al. 2025, *LoRA
-Without Regret*). The rates for every weight are the defaults of TRL's `GRPOConfig` and `SFTConfig`; the one for
-supervised LoRA is that of QLoRA (Dettmers et al. 2023)."""
+LEARNING_RATE = """The default learning rate depends on what is trained. LoRA learns best at about ten times the rate
+of full fine-tuning (Schulman et al. 2025, *LoRA Without Regret*). The rates for every weight are the defaults of TRL's
+`GRPOConfig` and `SFTConfig`; the one for supervised LoRA is that of QLoRA (Dettmers et al. 2023)."""
 
 
 def build_page() -> str:

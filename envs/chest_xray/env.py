@@ -28,7 +28,7 @@ from ...utils.frozen import FrozenDict
 from ..consultation import reply_with_facts
 from ..data import MappedRow, TaskField
 from ..data.fields import BOX
-from ..drawn import DrawnEnv
+from ..drawn import DrawnEnv, Split
 from ..vqa import VQA, get_first, list_spellings, write_choices
 from . import cases
 from .anatomy import SPACING
@@ -81,6 +81,8 @@ class ChestXray(DrawnEnv, VQA):
     tools = ("zoom", "adjust_contrast", "measure", "open_image", "reset")
     max_pixels = 224 * 224
 
+    split: Annotated[Split, Field("train", description="of drawn films, not of `data`: the two share none")]
+    num_tasks: Annotated[int, Field(100_000, ge=1, description="number of tasks of drawn films")]
     answer_form: Annotated[
         Literal["json", "text"], Field(description="json: an object with a field for each thing asked; text: words")
     ] = "json"

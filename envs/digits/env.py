@@ -19,7 +19,7 @@ from ...records import Task
 from ...rewards import CombinedReward, ExactMatchReward, IoUReward
 from ...rewards.metrics import Accuracy, MacroF1, MeanAveragePrecision, Metric
 from ...utils.frozen import FrozenDict
-from ..drawn import DrawnEnv
+from ..drawn import DrawnEnv, Split
 from . import viewer
 from .canvas import CanvasDifficulty, Label, draw_canvas, place_digit
 
@@ -60,6 +60,7 @@ class Digits(DrawnEnv):
     templates = FrozenDict(yaml_reader.read_shipped(__package__, "templates.yaml"))
     boundary = False  # its only tool returns no text that others wrote
 
+    split: Annotated[Split, Field("train", description="the two splits share no handwritten image")]
     canvas: Annotated[int, Field(ge=32, description="side of the picture in pixels")] = 192
     digit: Annotated[int, Field(ge=8, description="side of the digit in pixels")] = 8
     noise: Annotated[float, Field(ge=0, description="standard deviation, in gray levels of 255")] = 12.0
