@@ -32,9 +32,9 @@ _SWITCHES = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "fa
 DATA_LIMITS = ("restricted", "evaluation_only")  # of a block `data`: an override can add to them only
 _LIMITS = {
     "ge": "of at least {:.10g}",
-    "gt": "above {:g}",
+    "gt": "above {:.10g}",
     "le": "of at most {:.10g}",
-    "lt": "below {:g}",
+    "lt": "below {:.10g}",
     "min_length": "that is not empty",
 }
 

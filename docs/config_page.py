@@ -232,7 +232,7 @@ def _render_train() -> Iterator[str]:
     yield "\n".join(f"- {where}: {_list_values(values, {} if values is every else every)}" for where, values in rows)
     yield LEARNING_RATE
     rates = [
-        (f"`{method}`", "LoRA adapters" if lora else "every weight", f"`{rate:g}`")
+        (f"`{method}`", "LoRA adapters" if lora else "every weight", f"`{rate:.10g}`")
         for (method, lora), rate in LEARNING_RATES.items()
     ]
     yield _render_table(("method", "trained", "`learning_rate`"), rates)
