@@ -4,10 +4,12 @@ The weights are those with which most right tools were found among the first 12 
 that names no fact and no tool must share most of its words with one tool: else nothing in the catalogue is about it.
 """
 
+import os
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
-from threading import local
+from threading import Lock
 from typing import Any, Final
 
 import numpy as np
@@ -33,21 +35,23 @@ _FIND: Final = f"SELECT rowid, -bm25(tools, {', '.join(map(str, COLUMNS.values()
 
 
 class Retriever:
-    """Searches a catalogue. The same query has the same hits, in every thread and process. Each thread makes an index
-    of its own for its first search; an unpickled copy does, too."""
+    """Searches a catalogue. The same query has the same hits, in every thread and process. The index is made by
+    `prepare` or the first search; a forked or unpickled copy makes its own."""
 
     def __init__(self, tools: Sequence[SoftwareTool]) -> None:
         self.tools = tuple(tools)
         self.by_name = {tool.name: tool for tool in self.tools}
         self._places = {tool.name.casefold(): place for place, tool in enumerate(self.tools)}
         self._rated: dict[tuple[str, str, str], np.ndarray] = {}  # by fact and task: how well each tool meets it
-        self._indexes = local()
+        self._index: sqlite3.Connection | None = None
+        self._lock, self._process = Lock(), os.getpid()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Retriever, (self.tools,)
 
     def prepare(self) -> None:
-        _ = self._index, self._stems, self._names
+        with self._hold_index():
+            _ = self._stems, self._names
 
     def search(
         self, words: str, *, top_k: int, exclude: Collection[str] = (), formats: Sequence[str] = ()
@@ -78,7 +82,9 @@ class Retriever:
         scores = np.zeros(len(self.tools))
         phrases = [quote(phrase) for group in read_query(words, get_synonyms()) for phrase in group.phrases]
         if phrases:
-            for place, score in self._index.execute(_FIND, (" OR ".join(phrases),)):
+            with self._hold_index() as index:
+                rows = index.execute(_FIND, (" OR ".join(phrases),)).fetchall()
+            for place, score in rows:
                 scores[place] = score
         return scores
 
@@ -119,12 +125,15 @@ class Retriever:
         names = [" ".join(split_words(tool.name)) for tool in self.tools]
         return [(name, True) if name.casefold() in spoken else (name.casefold(), False) for name in names]
 
-    @property
-    def _index(self) -> sqlite3.Connection:
-        if not hasattr(self._indexes, "own"):
-            self._indexes.own = _build_index(self.tools)
-        index: sqlite3.Connection = self._indexes.own
-        return index
+    @contextmanager
+    def _hold_index(self) -> Iterator[sqlite3.Connection]:
+        """Lend the index to one thread at a time."""
+        if self._process != os.getpid():  # a child must not wait for a lock that a thread of its parent held
+            self._index, self._lock, self._process = None, Lock(), os.getpid()
+        with self._lock:
+            if self._index is None:
+                self._index = _build_index(self.tools)
+            yield self._index
 
 
 def _build_index(tools: Sequence[SoftwareTool]) -> sqlite3.Connection:
