@@ -142,7 +142,7 @@ def test_an_address_that_is_no_mcp_server_ends_the_run_at_its_start(answer):
     with serve(make_script(answer)) as server:
         env = make_env(url=server.url, max_reply=2**20)
         check_refusal(env.prepare, "specialists.hospital", "the MCP server http://")
-    assert server.flooded < 20 * 2**20
+    assert not server.drained
 
 
 @each("settings, key, says", [
