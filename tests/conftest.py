@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import sys
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -40,6 +41,7 @@ NIGHTLY = (  # servers that end, benchmarks, trained agents
 )  # fmt: skip
 # What needs an environment of its own, with `make test-vllm` and `make test-verl`
 OTHER_ENVIRONMENTS = ("vllm", "verl")
+LEFT_OUT = {}  # to `make nightly`: file: how many of its cases
 
 
 @cache
@@ -59,6 +61,7 @@ def pytest_ignore_collect(collection_path, config):
             return True
     named = collection_path in given
     if is_among(collection_path, NIGHTLY) and not named and "nightly" not in config.option.markexpr:
+        LEFT_OUT[str(collection_path.relative_to(TESTS.parent))] = "all"
         return True
     return True if config.option.markexpr == "not slow" and is_among(collection_path, SLOW) and not named else None
 
@@ -71,7 +74,9 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.nightly)
     if "nightly" not in config.option.markexpr:  # also a single case that is marked so, unless its file is named
         named = {Path(argument.split("::")[0]).resolve() for argument in config.args}
-        items[:] = [item for item in items if item.path in named or item.get_closest_marker("nightly") is None]
+        left = [item for item in items if item.path not in named and item.get_closest_marker("nightly")]
+        LEFT_OUT.update(Counter(item.nodeid.split("::")[0] for item in left))
+        items[:] = [item for item in items if item not in left]
     items.sort(key=lambda item: (item.path.name != "test_resume.py", not is_among(item.path, SLOW)))  # longest first
 
 
@@ -111,6 +116,7 @@ def pytest_sessionfinish(session):
     gc.unfreeze()
     if worker := getattr(session.config, "workeroutput", None):  # of a process that xdist started
         worker["seconds"] = {"all": count_seconds(), **dict(find_dearest(SECONDS))}
+        worker["left_out"] = LEFT_OUT
 
 
 def find_dearest(seconds):
@@ -122,6 +128,7 @@ def pytest_testnodedown(node):
     """Add up what the processes of xdist took; a session without them counts its own."""
     for name, seconds in getattr(node, "workeroutput", {}).get("seconds", {}).items():
         SECONDS[name] = SECONDS.get(name, 0) + seconds
+    LEFT_OUT.update(getattr(node, "workeroutput", {}).get("left_out", {}))
 
 
 def pytest_terminal_summary(terminalreporter):
@@ -130,6 +137,9 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.section(f"processor: {total:,.0f} s, of which the dearest cases")
         for name, seconds in find_dearest(SECONDS):
             terminalreporter.line(f"{seconds:7.1f} s  {name}")
+        terminalreporter.section("left to `make nightly`: cases of each file")
+        for name, cases in sorted(LEFT_OUT.items()):
+            terminalreporter.line(f"{cases:>7}  {name}")
 
 
 @pytest.fixture(autouse=True)

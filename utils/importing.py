@@ -8,8 +8,9 @@ import hashlib
 import sys
 import traceback
 from importlib import import_module, util
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from ..errors import ConfigError, describe_unknown
@@ -71,13 +72,20 @@ def add_to_search_path(folder: Path | None = None) -> None:
         sys.path.append(entry)
 
 
+class _Compiler(SourceFileLoader):
+    """Compiles a file each time: its bytecode, found by second and size, may be that of an older text."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def _load_file(path: Path) -> ModuleType:
     """Return the module in a file. One file is one module, however often it is loaded."""
     add_to_search_path(path.parent)  # a file may import its neighbors, as a script may
     name = f"viewbox_file_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
     if name in sys.modules:
         return sys.modules[name]
-    spec = util.spec_from_file_location(name, path)
+    spec = util.spec_from_file_location(name, path, loader=_Compiler(name, str(path)))
     assert spec is not None
     assert spec.loader is not None
     module = util.module_from_spec(spec)
