@@ -79,7 +79,7 @@ types: setup
 # One process more than there are cores, for tests that wait; each test file stays in one process, which makes its
 # models and runs once. Slow files start first. What is left to `make nightly`, and why a case is skipped, is said.
 PROCESSES ?= $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
-PYTEST = $(COMPILED) $(BIN)/python -m pytest -rs -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
+PYTEST := $(COMPILED) $(BIN)/python -m pytest -rs -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 # `+`: its output is not held back until it ends.
 fast: setup
