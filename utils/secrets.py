@@ -28,31 +28,39 @@ _NO_SECRET_NAME = re.compile(
     r"|start|stop|think|unk|video|vision|vision_end|vision_start)_token|(?:box|confidence|dict|foreign|item|label|name"
     r"|primary|sort|id|input|output|text|image)_key)$"
 )
-# What the keys of well-known services look like.
-_KEY_FORMS: Mapping[str, str] = {
-    "a private key": r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----",
-    "a key of Anthropic": r"\bsk-ant-[A-Za-z0-9_-]{16,}",
-    "a key of OpenAI or the like": r"\bsk-(?=[A-Za-z_-]{0,80}[0-9])(?:proj-|svcacct-|or-v1-)?[A-Za-z0-9_-]{16,}",
-    "a token of GitHub": r"\b(?:gh[opsur]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{20,})",
-    "a token of GitLab": r"\bglpat-[A-Za-z0-9_-]{16,}",
-    "a token of Hugging Face": r"\bhf_[A-Za-z0-9]{16,}",
-    "a key of AWS": r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
-    "a key of Google": r"\bAIza[A-Za-z0-9_-]{30,}",
-    "a secret of Google": r"\b(?:GOCSPX-[A-Za-z0-9_-]{20,}|ya29\.[A-Za-z0-9_-]{20,})",
-    "a token of Slack": r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}",
-    "a key of Stripe": r"\b[rs]k_live_[A-Za-z0-9]{16,}",
-    "a token of PyPI": r"\bpypi-[A-Za-z0-9_-]{32,}",
-    "a token of npm": r"\bnpm_[A-Za-z0-9]{30,}",
-    "a key of Groq": r"\bgsk_[A-Za-z0-9]{20,}",
-    "a key of xAI": r"\bxai-[A-Za-z0-9]{20,}",
-    "a JSON web token": r"\beyJ[A-Za-z0-9_-]{10,999}\.eyJ[A-Za-z0-9_-]{10,9999}\.[A-Za-z0-9_-]{10,}",
+# What the keys of well-known services look like: how a word begins, and how it goes on.
+_KEY_FORMS: Mapping[str, Mapping[str, str]] = {
+    "a private key": {"-----BEGIN ": r"[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"},
+    "a key of Anthropic": {"sk-ant-": r"[A-Za-z0-9_-]{16,}"},
+    "a key of OpenAI or the like": {
+        "sk-": r"(?=[A-Za-z_-]{0,80}[0-9])(?:proj-|svcacct-|or-v1-)?[A-Za-z0-9_-]{16,}",
+    },
+    "a token of GitHub": dict.fromkeys(("gho_", "ghp_", "ghs_", "ghu_", "ghr_"), r"[A-Za-z0-9]{16,}")
+    | {"github_pat_": r"[A-Za-z0-9_]{20,}"},
+    "a token of GitLab": {"glpat-": r"[A-Za-z0-9_-]{16,}"},
+    "a token of Hugging Face": {"hf_": r"[A-Za-z0-9]{16,}"},
+    "a key of AWS": dict.fromkeys(("AKIA", "ASIA"), r"[A-Z0-9]{16}\b"),
+    "a key of Google": {"AIza": r"[A-Za-z0-9_-]{30,}"},
+    "a secret of Google": dict.fromkeys(("GOCSPX-", "ya29."), r"[A-Za-z0-9_-]{20,}"),
+    "a token of Slack": {"xox": r"[abeoprs]-[A-Za-z0-9-]{10,}"},
+    "a key of Stripe": dict.fromkeys(("rk_live_", "sk_live_"), r"[A-Za-z0-9]{16,}"),
+    "a token of PyPI": {"pypi-": r"[A-Za-z0-9_-]{32,}"},
+    "a token of npm": {"npm_": r"[A-Za-z0-9]{30,}"},
+    "a key of Groq": {"gsk_": r"[A-Za-z0-9]{20,}"},
+    "a key of xAI": {"xai-": r"[A-Za-z0-9]{20,}"},
+    "a JSON web token": {"eyJ": r"[A-Za-z0-9_-]{10,999}\.eyJ[A-Za-z0-9_-]{10,9999}\.[A-Za-z0-9_-]{10,}"},
 }
+_KEYS = [  # what kind of key, how it begins, and the whole form
+    (kind, start, (r"\b" if start[0].isalnum() else "") + re.escape(start) + rest)
+    for kind, forms in _KEY_FORMS.items()
+    for start, rest in forms.items()
+]
 # name = value, 'name': value, {name: value
 _ASSIGNMENT = re.compile(
     r"(?:(?<![\w.-])(?P<name>[\w.-]{1,99})\s{0,9}=|['\"](?P<quoted>[\w.-]{1,99})['\"]\s{0,9}:"
     r"|(?<=[{,])\s{0,9}(?P<bare>[\w.-]{1,99}):)\s{0,9}(?P<value>\"[^\"]*\"|'[^']*'|[^\s,;{}\[\]'\"]+)"
 )
-_ANY_KEY = re.compile("|".join(f"(?:{form})" for form in _KEY_FORMS.values()))
+_ANY_KEY = re.compile("|".join(f"(?:{form})" for _, _, form in _KEYS))
 
 
 def remember(secret: str | None) -> str | None:
@@ -91,7 +99,8 @@ def find_key_form(text: str) -> str | None:
     >>> find_key_form("token = 'hf_" + 20 * "a" + "'"), find_key_form("hf_hub")
     ('a token of Hugging Face', None)
     """
-    return next((kind for kind, form in _KEY_FORMS.items() if re.search(form, text)), None)
+    # Words are found in far less time than forms.
+    return next((kind for kind, start, form in _KEYS if start in text and re.search(form, text)), None)
 
 
 def mask_text(text: str) -> str:
