@@ -158,7 +158,7 @@ BROKEN = {
         "no-such-package-of-anyone>=3 is not installed here"),
     "an undeclared import by name": (at_import(UNNAMED), "import", "No module named 'hypothesis'"),
     "it raises at import": (at_import("print(1 / 0)"), "import", "ZeroDivisionError: division by zero"),
-    "it hangs at import": (at_import("while True: pass"), "import", "did not end within 3 s"),
+    "it hangs at import": (at_import("while True: pass"), "import", "did not end within 1 s"),
     "it leaves at import": (at_import("__import__('os')._exit(0)"), "import", "ended the process with status 0"),
     "it exits at import": (at_import("raise SystemExit(0)"), "import", "ends the process: SystemExit"),
     "it eats memory at import": (at_import("block = bytearray(2**32)"), "import", "MemoryError"),
@@ -198,7 +198,7 @@ def test_a_mistake_fails_in_the_row_that_names_it(trial, broken):
     (folder / "demo" / "words.txt").write_text("one\n")
     change(trial, changes)
     if "hangs" in broken:
-        trial.limits = replace(LIMITS, seconds=3)
+        trial.limits = replace(LIMITS, seconds=1)
     with pytest.raises(Failed) as caught:
         check.run(open_env(folder / ENV), {"episode_seconds": 0.2}) if check.inside else check.run(trial)
     assert words in caught.value.finding
@@ -304,13 +304,10 @@ def test_every_row_needs_rows_before_it_and_says_how_to_mend_it():
         assert check.mend
 
 
-def test_the_project_of_an_author_is_published(demo, tmp_path):
-    code = (
-        "from viewbox.publish import publish; "
-        "done = publish('demo', 'out', check=lambda folder: []); print(done.id, done.version)"
-    )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert said.stdout == "viewbox-demo 0.1.0\n"
+def test_the_project_of_an_author_is_published(demo, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = publish("demo", "out", check=lambda folder: [])
+    assert (done.id, done.version) == ("viewbox-demo", "0.1.0")
     assert (tmp_path / "out" / "viewbox_demo" / "_vendor" / "demo" / "env.py").is_file()
     assert 'license = "MIT"' in (tmp_path / "out" / PROJECT).read_text()
     readme = (tmp_path / "out" / README).read_text()
