@@ -11,7 +11,6 @@ import pytest
 
 from tests.support import verifiers_server as scripted
 from tests.support.allowed_versions import ROOT
-from tests.support.clean_python import run_clean
 from tests.support.front_doors import map_overviews
 from tests.support.publishing import check_only
 from tests.support.served_models import forget_servers
@@ -55,7 +54,7 @@ def segmenter(tmp_path):
     return folder
 
 
-def test_a_package_asks_a_shipped_model_and_one_of_a_folder(unchecked, tmp_path, segmenter):
+def test_a_package_asks_a_shipped_model_and_one_of_a_folder(unchecked, tmp_path, segmenter, run_forked):
     mark = {"kind": "segmentation", "model": str(segmenter), "device": "cpu", "labels": ["heart"]}
     settings = {**SETTINGS, "num_tasks": 1, "specialists": {"classify": CLASSIFY, "mark": mark}}
     package = tmp_path / "out"
@@ -73,7 +72,7 @@ def test_a_package_asks_a_shipped_model_and_one_of_a_folder(unchecked, tmp_path,
     )
     with scripted.serve(scripts) as server:
         given = ["--model", "scripted", "--client.base-url", server.url, "--no-push", "--no-rich", "-n", "1", "-o", "e"]
-        run_clean(["-c", where, "viewbox-chest-xray", *given], package, tmp_path)
+        run_forked(where, "viewbox-chest-xray", *given, path=package, cwd=tmp_path)
     [trace] = read_traces(tmp_path / "e")
     results = [result for turn in trace["info"]["viewbox"]["turns"] for result in turn["tool_results"]]
     assert [result["error"] for result in results] == [None, None] == [result.error for result in wanted]

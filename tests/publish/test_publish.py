@@ -42,7 +42,7 @@ def wheel(tmp_path_factory):
     return unpacked
 
 
-def test_the_wheel_is_played_and_replayed_where_viewbox_is_not_installed(wheel, tmp_path):
+def test_the_wheel_is_played_and_replayed_where_viewbox_is_not_installed(wheel, tmp_path, run_forked):
     where = (
         "import importlib.util as u; assert u.find_spec('viewbox') is None; import viewbox_digits, viewbox.core.base; "
         "from verifiers.v1.cli.eval.main import main; main(); print(viewbox.core.base.__file__)"
@@ -51,16 +51,16 @@ def test_the_wheel_is_played_and_replayed_where_viewbox_is_not_installed(wheel, 
     scripts = {
         image: [look, scripted.make_reply(viewer.write_answer(env, task))] for image, task in map_overviews(env).items()
     }
-    evaluate = ["-c", where, "viewbox-digits", "--model", "scripted"]
     with scripted.serve(scripts) as server:
-        evaluate += ["--client.base-url", server.url, "--no-push", "--no-rich", "-n", "3", "-o", "runs"]
-        used = run_clean(evaluate, wheel, tmp_path).splitlines()[-1]
+        given = ["--model", "scripted", "--client.base-url", server.url, "--no-push", "--no-rich", "-n", "3"]
+        said = run_forked(where, "viewbox-digits", *given, "-o", "runs", path=wheel, cwd=tmp_path)
+    used = said.splitlines()[-1]
     assert Path(used).is_relative_to(wheel / "viewbox_digits" / "_vendor")
     assert {len(bodies) for bodies in server.requests.values()} == {2}
     assert all("image_url" in json.dumps(bodies[1]["messages"][-1]) for bodies in server.requests.values())
     (saved,) = (tmp_path / "runs").rglob("traces.jsonl")
-    replay = ["-c", "from verifiers.v1.cli.replay import main; main()", saved.parent, "--no-rich", "-o", "again"]
-    run_clean(replay, wheel, tmp_path)
+    replay = "from verifiers.v1.cli.replay import main; main()"
+    run_forked(replay, saved.parent, "--no-rich", "-o", "again", path=wheel, cwd=tmp_path)
     (again,) = (tmp_path / "again").rglob("traces.jsonl")
     traces = [[json.loads(line)["traces"][0] for line in file.open()] for file in (saved, again)]
     assert all(trace["stop_condition"] == "answered" for trace in traces[0])
@@ -182,8 +182,8 @@ print("torch" in sys.modules)
 """
 
 
-def test_what_is_in_the_zip_file_decodes_images_and_reads_its_own_data(wheel, tmp_path):
-    assert run_clean(["-c", DECODE], wheel, tmp_path) == "(24, 32)\n[3]\nFalse\n"
+def test_what_is_in_the_zip_file_decodes_images_and_reads_its_own_data(wheel, tmp_path, run_forked):
+    assert run_forked(DECODE, path=wheel, cwd=tmp_path) == "(24, 32)\n[3]\nFalse\n"
 
 
 def publish_as(monkeypatch, version, folder, name):
@@ -201,31 +201,26 @@ def publish_as(monkeypatch, version, folder, name):
     return folder / name
 
 
-# Each pair is imported in a process of its own, after what takes seconds to import.
 IN_TURN = """
-import importlib, os, sys
-import verifiers.v1
-for pair in sys.argv[1:]:
-    if os.fork():
-        os.wait()
-        continue
-    try:
-        for name in pair.split():
-            package = importlib.import_module(name)
-        import viewbox
-        print(viewbox.__version__, viewbox.make(package.OwnATaskset.environment).name)
-    except ImportError as error:
-        print(error)
-    break
+import importlib, sys
+try:
+    for name in sys.argv[1:]:
+        package = importlib.import_module(name)
+    import viewbox
+    print(viewbox.__version__, viewbox.make(package.OwnATaskset.environment).name)
+except ImportError as error:
+    print(error)
 """
 
 
-def test_packages_of_one_minor_version_share_the_first_viewbox_and_of_two_are_refused(unchecked, tmp_path, monkeypatch):
+def test_packages_of_one_minor_version_share_the_first_viewbox_and_of_two_are_refused(
+    unchecked, tmp_path, monkeypatch, run_forked
+):
     versions = {"a": "7.1.0", "b": "7.1.2", "c": "7.2.0"}
     path = os.pathsep.join(str(publish_as(monkeypatch, version, tmp_path, name)) for name, version in versions.items())
-    said = run_clean(["-c", IN_TURN, "own_b own_a", "own_a own_c", "own_c own_a"], path, tmp_path).splitlines()
-    assert said[0] == "7.1.2 dots"
-    for line, first, second in zip(said[1:], ("own_a", "own_c"), ("own_c", "own_a"), strict=True):
+    assert run_forked(IN_TURN, "own_b", "own_a", path=path, cwd=tmp_path) == "7.1.2 dots\n"
+    for first, second in (("own_a", "own_c"), ("own_c", "own_a")):
+        line = run_forked(IN_TURN, first, second, path=path, cwd=tmp_path)
         assert f"{second} was published with viewbox" in line
         assert f"{first}/_vendor/viewbox-" in line
     code = "import viewbox; viewbox.__version__ = '0.9.0'; import own_a"
@@ -269,7 +264,7 @@ def test_the_carried_viewbox_is_compared_by_the_contents_of_its_files(unchecked,
 
 
 def test_a_module_of_the_authors_own_moves_into_the_package_and_a_package_comes_along_whole(
-    unchecked, tmp_path, monkeypatch
+    unchecked, tmp_path, monkeypatch, run_forked
 ):
     (tmp_path / "dots.py").write_text(write_dots())
     monkeypatch.chdir(tmp_path)
@@ -290,7 +285,7 @@ def test_a_module_of_the_authors_own_moves_into_the_package_and_a_package_comes_
     )
     path = os.pathsep.join(map(str, (tmp_path / "out", tmp_path / "whole")))
     moved = tmp_path / "whole" / "bright" / "_vendor" / "my_dots" / "levels.py"
-    assert run_clean(["-c", code], path, tmp_path) == f"viewbox_dots.dots:Dots {{'level': 3}}\n{moved}\n"
+    assert run_forked(code, path=path, cwd=tmp_path) == f"viewbox_dots.dots:Dots {{'level': 3}}\n{moved}\n"
     sys.modules.pop("dots", None)
 
 

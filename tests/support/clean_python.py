@@ -15,10 +15,15 @@ def run_python(*arguments, cwd=None, env=None, python=sys.executable):
     return done.stdout
 
 
-def run_clean(arguments, path, cwd):
-    """What Python prints without viewbox: the interpreter below this one's environment, its libraries and `path`."""
+def make_clean(path, cwd):
+    """Python without viewbox, and its variables: it is below this one's environment, with its libraries and `path`."""
     env = {"PATH": os.environ["PATH"], "HOME": str(cwd), "PYTHONPATH": f"{path}{os.pathsep}{link_libraries(cwd)}"}
-    python = Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
+    return Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}", env
+
+
+def run_clean(arguments, path, cwd):
+    """What Python prints without viewbox."""
+    python, env = make_clean(path, cwd)
     return run_python(*arguments, cwd=cwd, env=env, python=python)
 
 
