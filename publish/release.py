@@ -49,7 +49,7 @@ PNG, CHUNKS = b"\x89PNG", (b"tEXt", b"zTXt", b"iTXt", b"eXIf", b"EXIF", b"XMP ")
 NIFTI = {"db_name": (14, 32), "descrip": (148, 228), "aux_file": (228, 252)}  # bytes
 # Imports the package as verifiers does, in the environment that it was installed into
 OPEN = """
-import importlib, sys
+import gc, importlib, sys
 
 module, name = sys.argv[1:]
 import verifiers.v1 as vf
@@ -61,6 +61,7 @@ from viewbox.integrations.verifiers import ViewboxTasksetConfig
 taskset = getattr(package, package.__all__[0])(ViewboxTasksetConfig(id=name))
 data = next(iter(taskset)).data
 data.env().reset(data.task(), seed=0)
+gc.freeze()  # else it takes a second to end
 """
 MAX_LISTED = 5  # files that a message names
 VERSION = r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?"
