@@ -23,12 +23,12 @@ OWN = "rollout.engine=vllm"
 
 @pytest.fixture
 def fake(tmp_path, monkeypatch):
-    fake = FakeVLLM(tmp_path / "fake")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(fake.folder))
-    for name, value in fake.variables.items():
-        monkeypatch.setenv(name, value)
-    return fake
+    with FakeVLLM(tmp_path / "fake") as fake:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.syspath_prepend(str(fake.folder))
+        for name, value in fake.variables.items():
+            monkeypatch.setenv(name, value)
+        yield fake
 
 
 def make_config(**rollout):
@@ -147,6 +147,7 @@ def test_evaluate_plays_both_ways_on_one_server(fake, viewbox, tmp_path):
 
 
 def test_a_rollout_that_is_stopped_while_the_server_loads_leaves_no_process(fake, tmp_path):
+    fake.set("hangs", 1)
     command = [sys.executable, "-m", "viewbox", "rollout", *GIVEN, OWN, "--tasks", "1", "--out", "out"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         wait_until(lambda: fake.read_starts() or process.poll() is not None)

@@ -32,7 +32,8 @@ RUN = {
 
 @pytest.fixture
 def fake(tmp_path):
-    return FakeVLLM(tmp_path / "fake")
+    with FakeVLLM(tmp_path / "fake") as fake:
+        yield fake
 
 
 @pytest.fixture
