@@ -23,7 +23,7 @@ from viewbox.engines.vllm.weights import MAX_BODY, WeightSender
 from viewbox.errors import ConfigError
 from viewbox.rollouts.play import MAX_FAILURES, play_many
 
-LIMITS = Settings(engine="vllm", max_reply_tokens=4, max_completion_tokens=50)
+LIMITS = Settings(engine="vllm", max_reply_tokens=1, max_completion_tokens=50)
 HASTE = {"attempts": 2, "first_pause": 0.01}
 HUGE = 10**400
 DEEP = "[" * 900 + "]" * 900

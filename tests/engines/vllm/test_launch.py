@@ -1,12 +1,12 @@
 """`rollout: {engine: vllm}` without a url: the server that viewbox starts, and the commands that play on it."""
 
 import json
+import os
 import signal
-import subprocess
-import sys
 
 import pytest
 
+from tests.support import forks
 from tests.support.fake_server import FakeVLLM
 from tests.support.waiting import wait_until
 from viewbox.assets import find_model_folder
@@ -146,12 +146,15 @@ def test_evaluate_plays_both_ways_on_one_server(fake, viewbox, tmp_path):
     fake.check_ended()
 
 
-def test_a_rollout_that_is_stopped_while_the_server_loads_leaves_no_process(fake, tmp_path):
-    fake.set("hangs", 1)
-    command = [sys.executable, "-m", "viewbox", "rollout", *GIVEN, OWN, "--tasks", "1", "--out", "out"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        wait_until(lambda: fake.read_starts() or process.poll() is not None)
-        process.send_signal(signal.SIGINT)
-        status = process.wait(60)
-    assert status == 130
-    fake.check_ended()
+def test_a_rollout_that_is_stopped_while_the_server_loads_leaves_no_process(tmp_path):
+    script = tmp_path / "command.py"
+    script.write_text("from viewbox.cli.app import main\n\nmain()\n")
+    with FakeVLLM(tmp_path / "fake") as fake:
+        fake.set("hangs", 1)
+        given = ("rollout", *GIVEN, OWN, "--tasks", 1, "--out", "out")
+        process = forks.start_script(script, *given, folder=fake.folder, **fake.variables)
+        wait_until(lambda: fake.read_starts() or process.status is not None)
+        os.kill(process.pid, signal.SIGINT)
+        status, said = process.wait()
+        assert status == 130, said
+        fake.check_ended()
