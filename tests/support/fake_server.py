@@ -29,10 +29,8 @@ class FakeVLLM(ExitStack):
         self.folder, self.loaded = folder, []
         shutil.copytree(FAKE, folder / "vllm")
         paths = [str(folder), str(ROOT), str(Path(viewbox.__file__).parent.parent)]
-        models = self.enter_context(serve(self._load)).server_port
-        self.variables = {
-            "FAKE_VLLM": str(folder), "FAKE_VLLM_MODELS": str(models), "PYTHONPATH": os.pathsep.join(paths),
-        }  # fmt: skip
+        self.variables = {"FAKE_VLLM": str(folder), "PYTHONPATH": os.pathsep.join(paths)}
+        self.variables["FAKE_VLLM_MODELS"] = str(self.enter_context(serve(self._load)).server_port)
 
     def _load(self, body, number):
         section = ModelSection(name=body["model"], dtype="float32")

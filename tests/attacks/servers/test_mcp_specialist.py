@@ -21,7 +21,7 @@ pytest.importorskip("mcp")
 RUDE = "tests/support/rude_mcp_server.py"
 HOW = {"parameters": {"properties": {"how": {"type": "string"}}, "required": ["how"]}}
 LOST = "h_fail: ended its server during the call"
-LATE = "h_fail: gave no result within 4 s"
+LATE = "h_fail: gave no result within 2 s"
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +67,7 @@ HARMLESS = [
 
 @pytest.mark.parametrize("how", FAULTS)
 def test_a_fault_costs_its_episode(how, clean):
-    env = make_env(timeout=4 if FAULTS[how] == LATE else 60, concurrency=1)
+    env = make_env(timeout=2 if FAULTS[how] == LATE else 60, concurrency=1)
     episodes = play(env, make_calls(("h_fail", {"how": how})))
     faulty = episodes.pop(3)
     assert [one.to_json() for one in episodes] == clean[:3] + clean[4:]
@@ -109,7 +109,7 @@ def test_after_its_death_it_is_started_again_and_calls_in_progress_are_faults(cl
 
 START = {
     "ends": r"the MCP server .*: it ended: no licence was found",
-    **dict.fromkeys(("hangs", "rubbish without end", "errors without end"), r"no answer within 3 s"),
+    **dict.fromkeys(("hangs", "rubbish without end", "errors without end"), r"no answer within 1 s"),
     "another version": r"Unsupported protocol version", "tools of another shape": r"validation error",
     **dict.fromkeys(("too many tools", "endless pages"), r"it lists more than 512 tools"),
     "a hostile schema": r"tools\.fail: of the server: reference 'http://127\.0\.0\.1:9/s'; allowed: one inside",
@@ -121,7 +121,7 @@ START = {
 
 @pytest.mark.parametrize("mode", START)
 def test_a_server_that_cannot_be_used_ends_the_run_before_its_first_episode(mode):
-    env = make_env(mode, start_timeout=3 if "within 3 s" in START[mode] else 60)
+    env = make_env(mode, start_timeout=1 if "within 1 s" in START[mode] else 60)
     with pytest.raises(ConfigError, match=START[mode]) as caught:
         play(env, make_calls(("h_say", {"how": "fine"})))
     assert caught.value.key.startswith("specialists.h")

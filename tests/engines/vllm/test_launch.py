@@ -78,8 +78,6 @@ def test_without_vllm_the_error_says_what_to_do_and_another_environment_will_do(
     command = tmp_path / "vllm"
     command.write_text("#!/bin/sh\n")
     command.chmod(0o755)
-    monkeypatch.setattr(process, "find_spec", lambda name: None)
-    monkeypatch.setenv("PATH", str(tmp_path))
     config = make_config()
     model = config.model.model_copy(update={"name": "package:tiny_viewer"})
     _, processor = loading.load_processor(model)
@@ -149,7 +147,7 @@ def test_evaluate_plays_both_ways_on_one_server(fake, viewbox, tmp_path):
 def test_a_rollout_that_is_stopped_while_the_server_loads_leaves_no_process(tmp_path):
     script = tmp_path / "command.py"
     script.write_text("from viewbox.cli.app import main\n\nmain()\n")
-    with FakeVLLM(tmp_path / "fake") as fake:
+    with FakeVLLM(tmp_path / "fake") as fake:  # on the path of this process, forks would import it with trl
         fake.set("hangs", 1)
         given = ("rollout", *GIVEN, OWN, "--tasks", 1, "--out", "out")
         process = forks.start_script(script, *given, folder=fake.folder, **fake.variables)

@@ -1,4 +1,4 @@
-"""Stands for vLLM's server, in a process of its own, which starts at once: the process of the test computes its replies.
+"""Stands for vLLM's server, in a process of its own without torch: the process of the test computes its replies.
 
 The folder that FAKE_VLLM names holds what a test wants and what happened here:
 
