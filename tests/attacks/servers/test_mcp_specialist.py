@@ -21,7 +21,7 @@ pytest.importorskip("mcp")
 RUDE = "tests/support/rude_mcp_server.py"
 HOW = {"parameters": {"properties": {"how": {"type": "string"}}, "required": ["how"]}}
 LOST = "h_fail: ended its server during the call"
-LATE = "h_fail: gave no result within 2 s"
+LATE = "h_fail: gave no result within 4 s"
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +67,7 @@ HARMLESS = [
 
 @pytest.mark.parametrize("how", FAULTS)
 def test_a_fault_costs_its_episode(how, clean):
-    env = make_env(timeout=2 if FAULTS[how] == LATE else 60, concurrency=1)
+    env = make_env(timeout=4 if FAULTS[how] == LATE else 60, concurrency=1)
     episodes = play(env, make_calls(("h_fail", {"how": how})))
     faulty = episodes.pop(3)
     assert [one.to_json() for one in episodes] == clean[:3] + clean[4:]
