@@ -42,6 +42,7 @@ NIGHTLY = (  # servers that end, benchmarks, trained agents
 # What needs an environment of its own, with `make test-vllm` and `make test-verl`
 OTHER_ENVIRONMENTS = ("vllm", "verl")
 LEFT_OUT = {}  # to `make nightly`: file: how many of its cases
+IMPORTED = 0  # how many modules, when their objects were frozen
 
 
 @cache
@@ -83,6 +84,7 @@ def pytest_collection_modifyitems(config, items):
 @pytest.hookimpl(tryfirst=True)  # before the fixtures of modules
 def pytest_runtest_setup():
     """The same random numbers, whatever ran before in this process."""
+    freeze_what_is_imported()
     random.seed(0)
     np.random.seed(0)
     if "torch" in sys.modules:
@@ -90,9 +92,16 @@ def pytest_runtest_setup():
 
 
 def pytest_collection_finish():
-    """No collection goes through the many objects of torch and trl again."""
-    gc.freeze()
     gc.set_threshold(700, 10, 50)  # full ones stay as rare as they were among so many objects
+
+
+def freeze_what_is_imported():
+    """No collection goes through the many objects of torch and trl again, whichever case imported them."""
+    global IMPORTED
+    if len(sys.modules) > IMPORTED + 100:
+        gc.collect()
+        gc.freeze()
+        IMPORTED = len(sys.modules)
 
 
 # ---- seconds of the processor: those of a clock say little of a busy machine
