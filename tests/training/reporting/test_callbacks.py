@@ -10,6 +10,7 @@ from rich.console import Console
 from tests.support.tables import each
 from viewbox.envs.digits import Digits
 from viewbox.training.reporting import callbacks, report
+from viewbox.training.reporting.report import draw_curve
 from viewbox.training.run import Run
 
 
@@ -69,7 +70,7 @@ def test_held_out_figures_without_a_reward_are_shown_as_missing(tmp_path, capsys
     names = ("before", "after", "oracle", "oracle_after")
     held_out = {name: {"tools/rate": 0.5, **({"reward": 0.25} if name in scored else {})} for name in names}
     summary = {"name": "run", "held_out": held_out, "seconds": {"training": 1}}
-    report.draw_curve(tmp_path, [{"step": 1, "reward": 0.5, "tools/rate": 0.5}], summary)
+    draw_curve(tmp_path, [{"step": 1, "reward": 0.5, "tools/rate": 0.5}], summary)
     report.print_table(summary, tmp_path)
     said = capsys.readouterr().out
     assert ("reward +0.000" in said) is ({"before", "after"} <= set(scored))
