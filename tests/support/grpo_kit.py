@@ -58,9 +58,9 @@ def set_loss(trainer, loss_type="dapo", importance_sampling_level="token", delta
 
 
 def compute_gradient(trainer, loss):
-    """The gradient of a loss as one vector over all weights."""
+    """The gradient of a loss as one vector over all weights. Several losses may share a forward."""
     trainer.model.zero_grad()
-    loss.backward()
+    loss.backward(retain_graph=True)
     return read_gradient(trainer)
 
 

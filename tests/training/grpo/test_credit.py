@@ -260,9 +260,9 @@ def weigh_by_hand(name, groups):
 MEANS = {"grpo": "episodes", "sapo": "episodes", "dr_grpo": "room", "luspo": "sums"}
 
 
-def compute_by_hand(trainer, episodes, advantages, mean):
-    """The loss of each episode alone: no padding, no packing, every token times the advantage of its reply."""
-    parts, lengths = [], [sum(e.tokens.mask) for e in episodes]
+def compute_by_hand(trainer, episodes, advantages):
+    """The gradient of each episode alone: no padding, no packing, every token times the advantage of its reply."""
+    gradients = []
     for episode, row in zip(episodes, advantages, strict=True):
         batch = add_pixels(collate([episode.tokens], trainer.tokens), [episode.tokens], trainer.tokens)
         logits = trainer.model(**build_model_inputs(batch)).logits[0, :-1]
@@ -273,13 +273,17 @@ def compute_by_hand(trainer, episodes, advantages, mean):
             reply, before = reply + (own > before), own
             if own:
                 total = total - logp * (row[0] if len(row) == 1 else row[reply])
-        parts.append(total)
-    count = len(episodes)
+        gradients.append(compute_gradient(trainer, total))
+    return torch.stack(gradients)
+
+
+def take_mean(trainer, episodes, gradients, mean="tokens"):
+    lengths = torch.tensor([sum(e.tokens.mask) for e in episodes])
     if mean == "episodes":
-        return sum(part / n for part, n in zip(parts, lengths, strict=True)) / count
+        return (gradients / lengths[:, None]).mean(0)
     if mean == "tokens":
-        return sum(parts) / sum(lengths)
-    return sum(parts) / (count * (trainer.max_completion_length if mean == "room" else 1))
+        return gradients.sum(0) / lengths.sum()
+    return gradients.mean(0) / (trainer.max_completion_length if mean == "room" else 1)
 
 
 @pytest.mark.parametrize("name", ["episode", "components", "turns"])
@@ -303,16 +307,13 @@ def test_the_gradient_of_every_loss_is_that_of_each_episode_alone(qwen3, looking
         for field in ("total", "components", "faults", "turns"):
             assert getattr(kept.scores, field) == getattr(episode.scores, field), field
         assert (kept.tokens.replies, kept.info["advantage"]) == (episode.tokens.replies, episode.info["advantage"])
-    by_hand = {}
+    by_hand = compute_by_hand(trainer, episodes, advantages)
     for loss_type, level in LOSSES:
         if name == "turns" and level == "sequence":
             continue  # refused, see above
         set_loss(trainer, loss_type, level)
         ours = compute_gradient(trainer, trainer._compute_loss(trainer.model, inputs))
-        mean = MEANS.get(loss_type, "tokens")
-        if mean not in by_hand:
-            by_hand[mean] = compute_gradient(trainer, compute_by_hand(trainer, episodes, advantages, mean))
-        plain = by_hand[mean]
+        plain = take_mean(trainer, episodes, by_hand, MEANS.get(loss_type, "tokens"))
         assert plain.abs().max() > 0
         assert (ours - plain).abs().max() / plain.abs().max() <= 1e-4, (loss_type, level)
 
@@ -329,7 +330,7 @@ def test_credit_of_turns_goes_through_micro_batches_and_importance_weights(qwen3
     trainer.compute_loss(trainer.model, inputs).backward()
     ours = read_gradient(trainer)
     rows = weigh_by_hand("turns", [episodes[:4], episodes[4:]])
-    plain = compute_gradient(trainer, compute_by_hand(trainer, episodes, rows, "tokens"))
+    plain = take_mean(trainer, episodes, compute_by_hand(trainer, episodes, rows))
     assert (ours - plain).abs().max() / plain.abs().max() <= 1e-4
 
 
@@ -346,7 +347,7 @@ def test_a_group_on_two_processes_gives_the_gradient_of_each_episode_alone(qwen3
         qwen3, tmp_path, looking(), model=model, processor=AutoProcessor.from_pretrained(tiny_folder)
     )
     trainer.model.train()
-    plain = compute_gradient(trainer, compute_by_hand(trainer, episodes, weigh_by_hand(name, [episodes]), "tokens"))
+    plain = take_mean(trainer, episodes, compute_by_hand(trainer, episodes, weigh_by_hand(name, [episodes])))
     assert plain.abs().max() > 0
     for one in found:
         assert (one["gradient"] - plain).abs().max() / plain.abs().max() <= 1e-4

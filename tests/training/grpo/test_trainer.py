@@ -179,7 +179,7 @@ LOSSES = [{"loss_type": name} for name in ("grpo", "bnpo", "dr_grpo", "dapo", "c
 IDLE = (0, 1, 2, 3, 6)  # one group, and an episode of the other
 
 
-def score_plainly(one, inputs, *args):
+def score_plainly(one, inputs):
     """The log-probs and entropies of one padded forward of whole episodes, with every picture."""
     images = [one.log_probs.pixels[key] for row in inputs["image_keys"].tolist() for key in row if key]
     ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1)
@@ -203,13 +203,14 @@ def test_the_gradient_of_every_loss_is_that_of_a_plain_forward_of_all(trainer, l
     noise = 0.2 * torch.randn_like(batch["sampling_per_token_logps"])
     batch["old_per_token_logps"] = batch["sampling_per_token_logps"] + noise
     weights = noise.flip(0).exp().clamp(max=1.1)  # of importance
+    scored = score_plainly(one, batch)
     for loss in losses:
         grpo_kit.set_loss(one, **loss)
         inputs = batch | {"importance_sampling_ratio": weights}
         if loss["loss_type"] != "vespo":
             inputs = batch | {"advantages": batch["advantages"][:, None] * weights}
         plain = copy(one)
-        plain._get_per_token_logps_and_entropies = lambda *args, of=inputs, **kwargs: (*score_plainly(one, of), None)
+        plain._get_per_token_logps_and_entropies = lambda *args, **kwargs: (*scored, None)
         expected = grpo_kit.compute_gradient(one, GRPOTrainer._compute_loss(plain, one.model, inputs))
         for tokens in (None, 200):
             one.micro_batch_tokens = None if loss["loss_type"] == "luspo" else tokens
