@@ -122,7 +122,6 @@ def pytest_runtest_protocol(item):
 
 
 def pytest_sessionfinish(session):
-    gc.unfreeze()
     if worker := getattr(session.config, "workeroutput", None):  # of a process that xdist started
         worker["seconds"] = {"all": count_seconds(), **dict(find_dearest(SECONDS))}
         worker["left_out"] = LEFT_OUT
