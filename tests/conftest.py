@@ -91,16 +91,13 @@ def pytest_runtest_setup():
         sys.modules["torch"].manual_seed(0)
 
 
-def pytest_collection_finish():
-    gc.set_threshold(700, 10, 50)  # full ones stay as rare as they were among so many objects
-
-
 def freeze_what_is_imported():
     """No collection goes through the many objects of torch and trl again, whichever case imported them."""
     global IMPORTED
     if len(sys.modules) > IMPORTED + 100:
         gc.collect()
         gc.freeze()
+        gc.set_threshold(700, 10, 50)  # full ones stay as rare as they were among so many objects
         IMPORTED = len(sys.modules)
 
 

@@ -829,20 +829,16 @@ def test_a_command_refuses_as_the_plan_does(call, made, tmp_path, monkeypatch, m
     assert take_digest(tmp_path) == before
 
 
+QUICKSTART = Plan(schema.load("quickstart"))
 SHOWN = [row for row in dry_run.ROWS if row.ask is not dry_run.show_memory]  # which takes seconds
-
-
-@cache
-def read_shipped():
-    return Plan(schema.load("quickstart"))
 
 
 def ask_plan(case, resumed):
     """What `train` says of a config, and of the run that it resumes, before anything is written: (status, words)."""
     try:
         plan = Plan(schema.load(case.config, case.given))
-        if plan.config.model == read_shipped().config.model:  # which is then found once
-            plan.model = read_shipped().model
+        if plan.config.model == QUICKSTART.config.model:  # which is then found once
+            plan.model = QUICKSTART.model
         if resumed:  # what can be resumed was checked when it began
             location = find_run(resumed.parent, resumed.name, str(resumed))
             return 0, "".join(list_changes(location.folder, plan.config.model_dump(mode="json", exclude_none=True)))

@@ -168,9 +168,8 @@ def test_a_warm_start_from_saved_episodes_lowers_the_loss_as_the_demonstrations_
     folder = run("adapted", SFT, saved, *overrides, "train.gradient_checkpointing=true")
     assert "of 32 episodes; left out: " in run.said[folder]
     assert losses(folder)[-1] < losses(folder)[0]
-    merged, start = (
-        AutoModelForImageTextToText.from_pretrained(at).state_dict() for at in (folder / "model", tiny_folder)
-    )
+    both = folder / "model", tiny_folder
+    merged, start = (AutoModelForImageTextToText.from_pretrained(at).state_dict() for at in both)
     changed = {name for name, weight in merged.items() if not torch.equal(weight, start[name])}
     assert changed
     assert all("proj" in name or "linear" in name or "qkv" in name for name in changed)
@@ -229,8 +228,7 @@ def test_a_shipped_config_passes_a_dry_run_that_loads_no_weights(settle, capsys)
     small = "train.per_device_train_batch_size=4"  # each of its tensors is made without numbers, for the memory
     assert train.main(["tiny_warmstart", *settle("tiny_warmstart"), small, "--dry-run", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
-    assert said["config"]["env"]["name"] == "digits"
-    assert said["resolved"]["environment"]["name"] == "digits"
+    assert said["config"]["env"]["name"] == said["resolved"]["environment"]["name"] == "digits"
     assert said["resolved"]["trainer"] == "TrainingArguments"
 
 

@@ -172,10 +172,8 @@ def test_tokens_that_do_not_say_which_are_of_which_reply_are_refused():
         episode = Episode(Task("a"), turns, scores=scores, tokens=tokens)
         if len(replies) == 2:
             assert TurnsCredit().read(episode, REWARD) == [0.4, 0.6]
-            expected = (
-                [1.0, 1.0, 0.0, 2.0] if replies[0] else [2.0, 2.0, 0.0, 2.0]
-            )  # an empty reply takes no other's place
-            assert spread(torch.tensor([[1.0, 2.0]]), [tokens], 4).tolist() == [expected]
+            first = 1.0 if replies[0] else 2.0  # an empty reply takes no other's place
+            assert spread(torch.tensor([[1.0, 2.0]]), [tokens], 4).tolist() == [[first, first, 0.0, 2.0]]
             continue
         with pytest.raises(ModelError, match=r"train\.credit = turns: .* how many tokens each reply has"):
             TurnsCredit().read(episode, REWARD)
@@ -343,9 +341,8 @@ def test_a_group_on_two_processes_gives_the_gradient_of_each_episode_alone(qwen3
     assert len({episode.task.id for episode in episodes}) == 1
     assert len({episode.scores.turns for episode in episodes}) > 1
     model = AutoModelForImageTextToText.from_pretrained(tiny_folder, dtype=torch.float32)
-    trainer = make_trainer(
-        qwen3, tmp_path, looking(), model=model, processor=AutoProcessor.from_pretrained(tiny_folder)
-    )
+    processor = AutoProcessor.from_pretrained(tiny_folder)
+    trainer = make_trainer(qwen3, tmp_path, looking(), model=model, processor=processor)
     trainer.model.train()
     plain = take_mean(trainer, episodes, compute_by_hand(trainer, episodes, weigh_by_hand(name, [episodes])))
     assert plain.abs().max() > 0
