@@ -214,7 +214,8 @@ class RequestGenerator:
     def _rate_blind(self, key: Key) -> float:
         """Return for which share of the scenes the three best guesses without a look hold suitable software."""
         able = [tool for tool in self.catalogue if key[0] in tool.tasks and key[2] in tool.dimensions]
-        rated = [{tool.name for tool in able if grade(tool, _ask_of(scene, *key)) >= SUITABLE} for scene in SCENES]
+        asked = [_ask_of(scene, *key) for scene in SCENES]
+        rated = [{tool.name for tool in able if grade(tool, request) >= SUITABLE} for request in asked]
         left = served = [names for names in rated if names]
         for _ in range(GUESSES):
             counts = Counter(name for names in left for name in sorted(names))
@@ -242,8 +243,9 @@ class RequestGenerator:
 
     def _find_suitable(self, request: Request, *, best: bool = False) -> list[str]:
         """Return the names of suitable software; of the `best` only."""
-        grades = {tool.name: grade(tool, request) for tool in self.catalogue}
-        least = max(SUITABLE, *grades.values()) if best else SUITABLE
+        able = (tool for tool in self.catalogue if request.task in tool.tasks and request.dimensions in tool.dimensions)
+        grades = {tool.name: grade(tool, request) for tool in able}  # of others it is too low
+        least = max([SUITABLE, *grades.values()]) if best else SUITABLE
         return [name for name, points in grades.items() if points >= least]
 
     def _divide(self, names: Sequence[str]) -> tuple[list[str], list[str]]:
