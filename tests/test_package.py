@@ -94,17 +94,12 @@ for names in {groups!r}:
 
 
 @pytest.mark.slow
-def test_environments_and_rewards_load_nothing_heavy_and_no_bare_module():
-    (loaded,) = list_loaded(LIGHT)
-    assert not loaded & (HEAVY | {"sklearn", "verifiers"})
-    assert not loaded & ROOMS
-
-
-@pytest.mark.slow
-def test_the_adapter_of_a_framework_loads_nothing_heavy_and_no_bare_module():
+def test_environments_and_rewards_and_then_the_adapter_of_a_framework_load_nothing_heavy_and_no_bare_module():
     frameworks = ("gymnasium", "inspect_ai", "verifiers")
     groups = [[name for name in MODULES if name.startswith(f"viewbox.integrations.{word}")] for word in frameworks]
-    for framework, loaded in zip(frameworks, list_loaded(*groups), strict=True):
+    light, *adapters = list_loaded(LIGHT, *groups)
+    assert "verifiers" not in light
+    for framework, loaded in zip(("viewbox", *frameworks), (light, *adapters), strict=True):
         assert framework in loaded
         assert not loaded & (HEAVY | {"sklearn"}), framework
         assert not loaded & ROOMS, framework

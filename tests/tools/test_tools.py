@@ -4,6 +4,7 @@ import json
 import math
 import random
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -427,15 +428,14 @@ OWN = ["Look again.", "Wait.", "Within.", "By hand.", "", "Ask a colleague.", "G
 
 
 @pytest.mark.slow
-def test_a_prompt_is_the_same_without_docstrings(tmp_path):
+def test_a_prompt_is_the_same_without_docstrings(tmp_path, capsys):
     (tmp_path / "own.py").write_text(AUTHORS)
-    env = {"PYTHONPATH": str(Path(viewbox.__file__).parents[1]), "PYTHONDONTWRITEBYTECODE": "1"}
-    options = {"cwd": tmp_path, "env": env, "capture_output": True, "check": True}
-    plain, bare = (subprocess.run([sys.executable, *flags, "own.py"], **options).stdout for flags in ((), ("-OO",)))
-    assert plain == bare
-    lines = plain.decode().splitlines()
-    assert [json.loads(line)["function"]["description"] for line in lines[: len(OWN)]] == OWN
-    assert b"One for each place." in plain
+    runpy.run_path(str(tmp_path / "own.py"))
+    plain, env = capsys.readouterr().out, {"PYTHONPATH": str(Path(viewbox.__file__).parents[1])}
+    options = {"cwd": tmp_path, "env": env, "capture_output": True, "text": True, "check": True}
+    assert subprocess.run([sys.executable, "-OO", "own.py"], **options).stdout == plain
+    assert [json.loads(line)["function"]["description"] for line in plain.splitlines()[: len(OWN)]] == OWN
+    assert "One for each place." in plain
 
 
 def test_a_docstring_that_cannot_be_read_is_not_left_out_without_a_word():
