@@ -1,5 +1,6 @@
 """One loader for `package.module:Name` and `path/to/file.py:Name`."""
 
+import os
 import sys
 
 import pytest
@@ -51,12 +52,16 @@ def test_make_takes_an_environment_by_module_and_by_file_and_one_elsewhere_finds
     assert load_object("../my_env.py:Env") is load_object(f"{folder}/my_env.py:Env")
 
 
-def test_a_file_that_failed_is_read_again(folder):
+def test_a_file_that_failed_is_read_again_also_within_a_second(folder, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     (folder / "late.py").write_text("1 / 0")
+    os.utime("late.py", (1e9, 1e9))
     with pytest.raises(ConfigError, match=r"late\.py cannot be imported: ZeroDivisionError: .* \(.*late\.py, line 1\)"):
         load_object("late.py:x")
     (folder / "late.py").write_text("x = 1")
+    os.utime("late.py", (1e9, 1e9))
     assert load_object("late.py:x") == 1
+    assert not (folder / "__pycache__").exists()
 
 
 def test_a_module_that_ends_the_process_is_one_that_cannot_be_imported(folder):
