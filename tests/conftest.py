@@ -42,7 +42,6 @@ NIGHTLY = (  # servers that end, benchmarks, trained agents
 # What needs an environment of its own, with `make test-vllm` and `make test-verl`
 OTHER_ENVIRONMENTS = ("vllm", "verl")
 LEFT_OUT = {}  # to `make nightly`: file: how many of its cases
-IMPORTED = 0  # how many modules, when their objects were frozen
 
 
 @cache
@@ -84,21 +83,16 @@ def pytest_collection_modifyitems(config, items):
 @pytest.hookimpl(tryfirst=True)  # before the fixtures of modules
 def pytest_runtest_setup():
     """The same random numbers, whatever ran before in this process."""
-    freeze_what_is_imported()
     random.seed(0)
     np.random.seed(0)
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(0)
 
 
-def freeze_what_is_imported():
-    """No collection goes through the many objects of torch and trl again, whichever case imported them."""
-    global IMPORTED
-    if len(sys.modules) > IMPORTED + 100:
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(700, 10, 50)  # full ones stay as rare as they were among so many objects
-        IMPORTED = len(sys.modules)
+def pytest_collection_finish():
+    """No collection goes through the many objects of torch and trl again."""
+    gc.freeze()
+    gc.set_threshold(700, 10, 50)  # full ones stay as rare as they were among so many objects
 
 
 # ---- seconds of the processor: those of a clock say little of a busy machine
@@ -119,6 +113,7 @@ def pytest_runtest_protocol(item):
 
 
 def pytest_sessionfinish(session):
+    gc.unfreeze()
     if worker := getattr(session.config, "workeroutput", None):  # of a process that xdist started
         worker["seconds"] = {"all": count_seconds(), **dict(find_dearest(SECONDS))}
         worker["left_out"] = LEFT_OUT

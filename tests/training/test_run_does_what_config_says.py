@@ -7,6 +7,7 @@ weights by plain transformers and peft. Refusals are asked of the plan; of runs 
 """
 
 import contextlib
+import gc
 import json
 import math
 import re
@@ -759,6 +760,8 @@ def made(tmp_path_factory):
         settings, last = RUNS[name]
         with contextlib.chdir(folder):
             assert command.main(["quickstart", *settings, f"train.max_steps={last}", "log.name=base"]) == 0
+        gc.collect()
+        gc.freeze()  # every training collects: it need not go through what was imported for this one
         return folder / "runs" / "base"
 
     return make
