@@ -213,9 +213,7 @@ class RequestGenerator:
 
     def _rate_blind(self, key: Key) -> float:
         """Return for which share of the scenes the three best guesses without a look hold suitable software."""
-        able = [tool for tool in self.catalogue if key[0] in tool.tasks and key[2] in tool.dimensions]
-        asked = [_ask_of(scene, *key) for scene in SCENES]
-        rated = [{tool.name for tool in able if grade(tool, request) >= SUITABLE} for request in asked]
+        rated = [set(self._find_suitable(_ask_of(scene, *key))) for scene in SCENES]
         left = served = [names for names in rated if names]
         for _ in range(GUESSES):
             counts = Counter(name for names in left for name in sorted(names))
